@@ -90,7 +90,7 @@ for line in sys.stdin.read().splitlines():
 """
 
 
-def test_what_needs_no_model_imports_neither_torch_nor_transformers(tmp_path):
+def test_commands_without_a_model_import_neither_torch_nor_transformers(tmp_path):
     """Refusals of paths, options, missing and damaged files; what `info` says of a folder, and `card`."""
     program = tmp_path / "bin" / "roformer"
     program.parent.mkdir()

@@ -101,7 +101,7 @@ def test_a_card_is_written_where_there_is_none(word, tmp_path):
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_what_is_there_is_not_lost(word, tmp_path, force):
+def test_existing_files_are_not_lost(word, tmp_path, force):
     (tmp_path / "link").symlink_to(word, target_is_directory=True)
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "mine.txt").write_text("mine")

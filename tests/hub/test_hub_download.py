@@ -91,7 +91,7 @@ def test_revisions(hub, repo, tmp_path):
         pull("a/b/c", tmp_path / "here")
 
 
-def test_what_was_pushed_gives_equal_logits(hub, tmp_path):
+def test_a_pushed_model_gives_equal_logits(hub, tmp_path):
     model = small_model(RoFormerForMaskedLM, vocab_size=len(VOCABULARY))
     model.save_pretrained(tmp_path / "model")
     (tmp_path / "model" / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
@@ -142,7 +142,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("case", DAMAGE)
-def test_what_is_not_right_is_not_written(hub, repo, tmp_path, case):
+def test_a_damaged_download_is_not_written(hub, repo, tmp_path, case):
     fault, facts = DAMAGE[case]
     hub.faults.append(Fault(**vars(fault)))
     with refused(HubError, "nothing", *facts) as caught:

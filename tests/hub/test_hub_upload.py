@@ -305,7 +305,7 @@ OF_THE_MODEL = [
 ]
 
 
-def test_what_training_and_tools_leave_behind_stays_here(hub, folder):
+def test_files_of_training_and_tools_are_not_uploaded(hub, folder):
     told = []
     model = set(content(folder)) | {"README.md"}
     add(folder, *HIDDEN, *OF_TRAINING, *CREDENTIALS, *OF_THE_MODEL, text="{}")
@@ -574,14 +574,14 @@ def test_a_push_ends_after_three_tries_and_can_be_repeated(hub, folder, waits, r
     ],
     ids=lambda value: f"{value.route} {value.status}" if isinstance(value, Fault) else "",
 )
-def test_what_the_hub_refuses_is_told_in_one_sentence_at_once(hub, folder, waits, fault, facts):
+def test_a_refusal_of_the_hub_is_told_in_one_sentence_at_once(hub, folder, waits, fault, facts):
     hub.faults.append(replace(fault))
     with refused(HubError, "nothing was published", *facts) as caught:
         push(folder, REPO)
     assert hub.token not in str(caught.value) and not published(hub) and not waits and hub.faults[0].times == 0
 
 
-def test_what_the_hub_finds_in_a_card_is_told(hub, folder):
+def test_errors_that_the_hub_finds_in_a_card_are_told(hub, folder):
     (folder / "README.md").write_text("---\npipeline_tag: [x]\n---\n# Mine\n")
     with refused(HubError, "nothing", '"pipeline_tag" must be str'):
         push(folder, REPO)

@@ -48,7 +48,7 @@ def assert_same(model, **kwargs):
 
 
 @pytest.mark.parametrize("sizes", SIZES)
-def test_what_was_pushed_last_is_loaded(hub, tmp_path, sizes):
+def test_the_weights_pushed_last_are_loaded(hub, tmp_path, sizes):
     saved(tmp_path / "first", 1, sizes[0])
     push(tmp_path / "first", REPO)
     add(hub, OTHERS)
@@ -110,7 +110,7 @@ def test_a_lost_answer_is_known_by_what_was_deleted(hub, tmp_path, create_pr):
     assert_same(model, revision="refs/pr/1" if create_pr else "main")
 
 
-def test_what_is_lost_on_the_way_to_the_hub_is_in_the_folder(hub, tmp_path):
+def test_files_lost_on_the_way_to_the_hub_are_in_the_folder(hub, tmp_path):
     """transformers pushes at the end of save_pretrained, when the folder still has the earlier weights."""
     model_of(1).save_pretrained(tmp_path / "model")
     model = model_of(2)

@@ -592,7 +592,7 @@ def test_a_card_that_cannot_be_refreshed_is_left_alone(folder, own):
         (lambda folder: (folder / "README.md").write_bytes(b"\xff\xfe"), ["{}/README.md", "UTF-8"]),
     ],
 )
-def test_what_is_no_saved_model_is_named(folder, spoil, facts):
+def test_a_folder_without_a_saved_model_is_named(folder, spoil, facts):
     spoil(folder)
     with refused(ValueError, *[fact.format(folder) for fact in facts]):
         write_card(folder)

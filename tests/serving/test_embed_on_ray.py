@@ -30,7 +30,7 @@ def test_addresses(address):
 
 
 @pytest.mark.parametrize("address", ["head-node", "data:zh", "head:", "--workers", "a b:1", "ray://head:1"])
-def test_what_is_no_address_is_named(address):
+def test_a_bad_address_is_named(address):
     with refused(ServingError, repr(address), "HOST:PORT", "local"):
         check_address(address)
 

@@ -239,7 +239,7 @@ def test_spans_are_marked_where_they_are():
     assert "<mark>张伟 <small>PER 0.50</small></mark>在&lt;<mark>北京 <small>LOC 1.00</small></mark>&gt;。" in drawn
 
 
-def test_what_visitors_write_is_no_html(masked):
+def test_texts_of_visitors_are_escaped(masked):
     text = "<script>alert(1)</script> & [MASK]"
     case = f"{text}\n<b>押金</b>"
     drawn = [

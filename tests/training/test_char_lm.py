@@ -47,7 +47,7 @@ def test_a_failed_run_is_named_and_the_others_compared(run, tmp_path, failing, m
     assert code == 1 and error.startswith("char_lm: ") and "before" in out
 
 
-def test_what_is_done_is_not_measured_again(run, tmp_path, monkeypatch):
+def test_a_finished_run_is_not_measured_again(run, tmp_path, monkeypatch):
     """Nor does it need its checkpoints. By default, a text on one line is continued after its 100 first characters."""
     (tmp_path / "text.txt").write_text("\n" + "明月几时有，把酒问青天。" * 40, encoding="utf-8")
     code, out, error = run("--variants", "after", "--eval-steps", 9)

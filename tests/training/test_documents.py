@@ -82,7 +82,7 @@ def test_a_file_that_has_changed_is_read_again(write, tmp_path):
     assert read_documents([write("a.txt", ["二二"])], cache=tmp_path / "cache")["text"][:] == ["二二"]
 
 
-def test_what_cannot_be_read(write, tmp_path):
+def test_documents_that_are_refused(write, tmp_path):
     def refusal(source, *facts, field="text"):
         with refused(TrainingError, source, *facts):
             read_documents([source], field, cache=tmp_path / "cache")

@@ -85,7 +85,7 @@ def test_a_weight_after_the_last_update(name, tmp_path):
         trainer.train()
 
 
-def test_what_is_evaluated(tmp_path):
+def test_an_evaluation_must_be_finite(tmp_path):
     trainer = make_trainer(tmp_path)
     rows = trainer.eval_dataset
     found = trainer.predict(rows).metrics["test_loss"]
@@ -125,7 +125,7 @@ def test_as_json():
     json.dumps(json_safe(value), allow_nan=False)
 
 
-def test_what_is_said_of_failed_runs(capsys):
+def test_failed_runs_are_named(capsys):
     show_failed({})
     show_failed({"one": None, "two": "the loss is nan"})
     assert capsys.readouterr().out == "failed: two: the loss is nan\n"

@@ -35,7 +35,7 @@ def test_numbers_that_are_not_finite(name, value, part):
 
 @pytest.mark.parametrize("name", ["classification", "f1"])
 @pytest.mark.parametrize("part", ["predictions", "references"])
-def test_what_is_no_class(name, part):
+def test_a_bad_class_is_refused(name, part):
     given = {"predictions": [1, 0], "references": [0, 1]} | {part: [1, 0.5]}
     with refused(ValueError, f"{part}[1]", 0.5):
         metric(name).compute(**given)

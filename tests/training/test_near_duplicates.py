@@ -228,7 +228,7 @@ def test_files_keep_their_names_and_documents_their_characters(monkeypatch, caps
         assert sorted(documents[0] + documents[1]) == sorted(expected)
 
 
-def test_what_cannot_be_split_is_named_on_one_line(monkeypatch, capsys, tmp_path):
+def test_documents_that_cannot_be_split_are_named_on_one_line(monkeypatch, capsys, tmp_path):
     a, blank, output = tmp_path / "a.txt", tmp_path / "blank.txt", tmp_path / "out"
     a.write_text("明月几时有\n" * 2, encoding="utf-8")
     blank.write_text("\n \n", encoding="utf-8")

@@ -44,7 +44,7 @@ def test_results_of_one_case_are_drawn_together():
     assert paired_bootstrap(first, second, np.array(named)[shuffled]).low == pytest.approx(once.low)
 
 
-def test_what_cannot_be_compared():
+def test_incomparable_results_are_refused():
     with refused(ValueError, "3 and 2", "3 cases"):
         paired_bootstrap([1, 0, 1], [1, 0])
     with refused(ValueError, "3 and 3", "2 cases"):

@@ -178,7 +178,7 @@ def test_relative_positions_are_distances_alone(name, shift, length):
 
 @pytest.mark.parametrize("name", [name for name in ENCODINGS if name != "none"])
 @torch.no_grad()
-def test_what_has_positions_knows_the_order(name):
+def test_models_with_positions_depend_on_the_order(name):
     model = randomised(Encoder(SIZES, ENCODINGS[name]))
     ids, swapped = torch.arange(8)[None], torch.tensor([1, 0, *range(2, 8)])
     assert (model(ids[:, swapped])["logits"][:, swapped] - model(ids)["logits"]).abs().max() > 1e-5

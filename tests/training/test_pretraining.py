@@ -157,7 +157,7 @@ def test_muon_goes_on_as_adamw_does(run, tmp_path, monkeypatch):
     assert not torch.allclose(ours[matrix], theirs[matrix], atol=1e-4)
 
 
-def test_what_is_logged(tokenizer, corpus, run, tmp_path):
+def test_the_log_has_every_field(tokenizer, corpus, run, tmp_path):
     """Loss and accuracy, computed from the first batch by hand; and the same however the batch is divided."""
     stages = [Stage(32, 8, 2, 1e-9)]
     fields = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=1.0)
@@ -191,7 +191,7 @@ def test_what_is_logged(tokenizer, corpus, run, tmp_path):
     assert tuple(held_out_scores(output).values()) == pytest.approx(loss_and_accuracy(everything), abs=1e-4)
 
 
-def test_what_comes_out(uninterrupted, tokenizer):
+def test_the_folder_of_a_finished_run(uninterrupted, tokenizer):
     for place in "stage-1/model", "model":
         model, loading = AutoModelForMaskedLM.from_pretrained(uninterrupted / place, output_loading_info=True)
         assert not any(loading.values())

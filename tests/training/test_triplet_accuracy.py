@@ -32,7 +32,7 @@ def test_right_answers_and_half_of_the_ties(load):
     assert accuracy.compute()["accuracy"] == pytest.approx(1 / 3)
 
 
-def test_what_is_no_answer_is_refused():
+def test_a_bad_answer_is_refused():
     with refused(ValueError, "references", "0 (B", "1 (C"):
         metric("triplet_accuracy").compute(predictions=[0], references=[-1])
     with refused(ValueError, "predictions", 0, 1, -1):

@@ -111,7 +111,7 @@ def test_lines(write):
     ],
     ids=lambda value: repr(value)[:40],
 )  # fmt: skip
-def test_what_is_refused_is_named_with_its_line(write, old, new, line, named):
+def test_a_refused_field_is_named_with_its_line(write, old, new, line, named):
     said = refusal(read_stages, write(STAGES.replace(old, new, 1)))
     assert said.startswith(f", line {line}"), said
     assert_states(said, *named)
@@ -120,7 +120,7 @@ def test_what_is_refused_is_named_with_its_line(write, old, new, line, named):
 @pytest.mark.parametrize(
     ("data", "line"), [(STAGES.encode() + b"# caf\xe9\n", 6), (STAGES.encode("utf-16"), 1), (b"\xef\xbb\xbf\n\xff", 2)]
 )
-def test_what_is_not_utf_8(write, data, line):
+def test_a_file_that_is_not_utf_8_is_refused(write, data, line):
     assert_states(refusal(read_stages, write(data)), f", line {line}", "UTF-8")
 
 
