@@ -15,14 +15,13 @@ ARGUMENTS = {
     "paper/char_lm": ["MISSING", "--output", "runs"],
     "paper/position_laboratory/compare": ["MISSING", "--output", "runs"],
     "finetune_triplet": ["MISSING", "--models", MINI, "--output", "runs"],
-    "hold_out": ["MISSING", "out"],
     "split_questions": ["MISSING", "--output", "out"],
     "paper/statute_triplets": ["MISSING", MINI, "--output", "out"],
     "train_retriever": [MINI, "--train", "MISSING", "--output", "runs"],
     "translate": ["--train", "MISSING", "--output", "runs"],
     "paper/wikitext": ["MISSING", "--output", "out"],
 }
-WITH_TORCH = sorted(ARGUMENTS.keys() - {"hold_out", "split_questions", "paper/wikitext"})
+WITH_TORCH = sorted(ARGUMENTS.keys() - {"split_questions", "paper/wikitext"})
 
 
 @pytest.fixture
