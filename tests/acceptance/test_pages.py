@@ -2,24 +2,26 @@
 
 Each page has an empty folder outside the clone, with copies of the files that its blocks name. Each command runs in a
 process of its own; the Python blocks of a page run one after the other in one process, in which names persist.
-Blocks marked with an extra belong to other targets of the Makefile.
+Blocks marked with an extra belong to other targets of the Makefile; those of Ray run here, in `make test-ray`.
 """
 
 import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from helpers import hub_server, pages
 from helpers.paths import REPOSITORY
 
-pytestmark = pytest.mark.acceptance
 hub = hub_server.hub  # the fixture
 ENVIRONMENT = REPOSITORY / ".venv-acceptance"
 FILES = ("examples", "benchmarks", "tests/fixtures")  # those of the clone that blocks name
+HERE = Path(sys.prefix)  # the environment of the tests, whose installation is editable
 BLOCKS = {page: [block for block in pages.blocks(page) if block.extra is None] for page in pages.PAGES}
+WITH_RAY = {page: [block for block in pages.blocks(page) if block.extra == "ray"] for page in pages.PAGES}
 GO_TO_BUILD, CONVERT, CONVERT_ALL = BLOCKS["docs/index.md"][:3]  # every page of docs/ starts in that folder
 
 INTERPRETER = """
@@ -33,11 +35,11 @@ for line in sys.stdin:
 
 
 class Terminal:
-    """A terminal of 80 columns in a folder, in which the wheel's environment is active and the Hub is the tests'."""
+    """A terminal of 80 columns in a folder, in which an environment is active and the Hub is the tests'."""
 
-    def __init__(self, folder: Path, settings: dict[str, str]):
+    def __init__(self, folder: Path, settings: dict[str, str], environment: Path):
         kept = {name: os.environ[name] for name in ("LANG", "OMP_NUM_THREADS", "TMPDIR") if name in os.environ}
-        path = f"{ENVIRONMENT / 'bin'}{os.pathsep}{os.defpath}"
+        path = f"{environment / 'bin'}{os.pathsep}{os.defpath}"
         here = {"PATH": path, "HOME": str(folder), "PYTHONUTF8": "1", "COLUMNS": "80"}
         self.folder, self.environment, self.interpreter = folder, {**settings, **kept, **here}, None
         self.said = folder.parent / f"{folder.name}.stderr"
@@ -89,7 +91,7 @@ def clone(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def converted(clone) -> Path:
-    terminal = Terminal(clone, {})
+    terminal = Terminal(clone, {}, HERE)
     terminal.type(GO_TO_BUILD.code)
     terminal.folder = clone / "build"
     for block in (CONVERT, CONVERT_ALL):
@@ -99,7 +101,7 @@ def converted(clone) -> Path:
 
 
 @pytest.fixture
-def terminal(clone, hub, tmp_path):
+def terminal(clone, hub, tmp_path, request):
     """Yield a terminal in a folder with links to the clone's, for a user of the Hub named `you`."""
     hub.tokens[hub.token] = "you"
     folder = tmp_path / "work"
@@ -107,11 +109,12 @@ def terminal(clone, hub, tmp_path):
     for name in {Path(name).parts[0] for name in FILES}:
         (folder / name).symlink_to(clone / name)
     settings = {name: hub.environment[name] for name in hub.environment if name.startswith(("HF_", "NO_PROXY"))}
-    terminal = Terminal(folder, settings)
+    terminal = Terminal(folder, settings, HERE if request.node.get_closest_marker("ray") else ENVIRONMENT)
     yield terminal
     terminal.close()
 
 
+@pytest.mark.acceptance
 def test_the_wheel_is_found(terminal):
     """And neither the clone nor an editable installation."""
     code = "import modeling_roformer as m, sys; print(m.__file__, *sys.path, sep='\\n')"
@@ -122,15 +125,15 @@ def test_the_wheel_is_found(terminal):
     assert not any(Path(terminal.folder, place, "tokenization").exists() for place in path)
 
 
-@pytest.mark.parametrize("page", [page for page in BLOCKS if any(block.output for block in BLOCKS[page])])
-def test_a_page_shows_what_is_printed(page, terminal, converted):
+def check(page: str, blocks: list[pages.Block], terminal: Terminal, converted: Path) -> None:
+    """Run blocks of a page in order, and compare what they print with what the page shows."""
     if page != "README.md":
-        if any(CONVERT.commands[0] in block.code for block in BLOCKS[page]):
+        if any(CONVERT.commands[0] in block.code for block in blocks):
             terminal.type(GO_TO_BUILD.code)
         else:
             shutil.copytree(converted, terminal.folder / "build", symlinks=True)
         terminal.folder /= "build"
-    for block in BLOCKS[page]:
+    for block in blocks:
         printed = ""
         for line in block.commands:
             out, err, code = terminal.type(line)
@@ -141,3 +144,15 @@ def test_a_page_shows_what_is_printed(page, terminal, converted):
             pages.assert_printed(block, printed)
         elif block.language == "python":
             pages.assert_ends(block, terminal.run(block))
+
+
+@pytest.mark.acceptance
+@pytest.mark.parametrize("page", [page for page in BLOCKS if any(block.output for block in BLOCKS[page])])
+def test_a_page_shows_what_is_printed(page, terminal, converted):
+    check(page, BLOCKS[page], terminal, converted)
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("page", [page for page in WITH_RAY if WITH_RAY[page]])
+def test_commands_with_ray_show_what_is_printed(page, terminal, converted):
+    check(page, WITH_RAY[page], terminal, converted)

@@ -153,7 +153,7 @@ def test_a_damaged_download_is_not_written(hub, repo, tmp_path, case):
 
 
 @pytest.mark.parametrize(("route", "fault"), [("GET /cdn/", {"cut": 1000}), ("GET .*/tree/", {"status": 503})])
-def test_what_passes_is_survived(hub, repo, tmp_path, monkeypatch, route, fault):
+def test_a_passing_failure_is_survived(hub, repo, tmp_path, monkeypatch, route, fault):
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     hub.faults.append(Fault(route, **fault))
     pull(REPO, tmp_path / "here")

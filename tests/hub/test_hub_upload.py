@@ -318,7 +318,7 @@ def test_files_of_training_and_tools_are_not_uploaded(hub, folder):
 
 
 @pytest.mark.parametrize("name", ["optimizer.pt", "id_rsa", None])
-def test_what_is_left_out_is_told(hub, folder, caplog, name):
+def test_files_that_are_left_out_are_told(hub, folder, caplog, name):
     add(folder, *HIDDEN, *([name] if name else []))
     push(folder, REPO)
     assert [record.levelname for record in caplog.records if "left out" in record.getMessage()] == ["WARNING"] * bool(

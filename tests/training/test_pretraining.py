@@ -223,7 +223,7 @@ def test_a_gradient_that_is_not_finite(run, uninterrupted, tmp_path, monkeypatch
     assert_same_weights(tmp_path / "run", uninterrupted)
 
 
-def test_what_is_refused_before_anything_begins(run, tmp_path, monkeypatch):
+def test_bad_settings_are_refused_before_anything_begins(run, tmp_path, monkeypatch):
     with refused(TrainingError, "12,000", 500, "`roformer vocab-init`"):
         run(tmp_path / "run", model=make_model(vocab_size=500))
     three = SimpleNamespace(num_processes=3, is_main_process=True)
