@@ -2,9 +2,7 @@
 
 import dataclasses
 import json
-import logging
 import re
-import shutil
 from html import escape
 from html.parser import HTMLParser
 from importlib import import_module
@@ -94,25 +92,6 @@ def test_every_link_within_the_site_leads_to_a_file_and_an_anchor(pages):
                 assert unquote(parts.fragment) in pages[target].anchors, (file, link)
             followed += 1
     assert followed > 1000
-
-
-def test_broken_links_anchors_and_pages_outside_the_navigation_fail_the_build(tmp_path, caplog):
-    from mkdocs.commands.build import build
-    from mkdocs.config import load_config
-    from mkdocs.exceptions import Abort
-
-    docs = shutil.copytree(REPOSITORY / "docs", tmp_path / "docs")
-    (docs / "extra.md").write_text("# Extra\n", encoding="utf-8")
-    broken = ["../missing.py", "missing.md", "serving.md#missing", "/absolute.md"]
-    with (docs / "figures.md").open("a", encoding="utf-8") as page:
-        page.write("\n" + " ".join(f"[x]({link})" for link in broken) + "\n")
-    settings = load_config(
-        str(REPOSITORY / "mkdocs.yml"), docs_dir=str(docs), site_dir=str(tmp_path / "site"), strict=True
-    )
-    with caplog.at_level(logging.WARNING, "mkdocs"), pytest.raises(Abort):
-        build(settings)
-    for named in ["extra.md", *broken]:
-        assert named in caplog.text
 
 
 def test_nothing_is_loaded_from_another_host(pages):
