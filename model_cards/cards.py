@@ -39,10 +39,9 @@ def card_for(source_name: str, config: dict, word_level: bool, **facts: object) 
             archive selects its card, if sizes, vocabulary and head match too; all others get the generic card.
         config: content of the new config.json (or of bert_config.json).
         word_level: whether the vocabulary has words (entries of two or more Han characters).
-        **facts: further rows of the table of facts, such as those of `facts.measure` and `facts.conversion_facts`, by
-            name, with underscores for spaces; None leaves a row out. Five go elsewhere in a generic card: `license` and
-            `language` into its metadata (a word-level vocabulary is Chinese by default), `title` into its heading, and
-            `training` and `results`, Markdown, into its sections of these names.
+        **facts: further rows of the table of facts by name, with underscores for spaces; None leaves a row out. Of a
+            generic card, `license` and `language` are metadata, `title` is the heading, `training` and `results` are
+            the Markdown of sections.
 
     Example:
         >>> card = card_for("chinese_roformer_L-6_H-384_A-6.zip", config, word_level=True, dtype="float32")
@@ -55,7 +54,7 @@ def card_for(source_name: str, config: dict, word_level: bool, **facts: object) 
     is_trained = metadata["training"] is not None  # since then; it may have the name of its base model
     if card is not None and not is_trained and is_published(name, config, word_level):
         return card.read_text(encoding="utf-8").replace(START, f"## This copy\n\n{facts_table(rows)}")
-    return generic_card(name, config, word_level, rows, **metadata)
+    return generic_card(name, config, word_level, rows, metadata)
 
 
 def checkpoint_name(source_name: str) -> str:
@@ -66,10 +65,7 @@ def checkpoint_name(source_name: str) -> str:
 
 
 def is_published(name: str, config: dict, word_level: bool) -> bool:
-    """Return whether a config matches the release of this name: sizes, vocabulary, kind, positions and head.
-
-    Another model in a folder of that name must not get the results of the release.
-    """
+    """Return whether a config matches the release of this name; another model must not get the release's results."""
     release, sizes = RELEASES.get(name), re.fullmatch(r".*_L-(\d+)_H-(\d+)_A-(\d+)", name)
     if release is None or sizes is None:
         return False
@@ -111,40 +107,30 @@ def unit_of(config: dict, word_level: bool) -> str | None:
     return "word" if word_level else "character"
 
 
-def generic_card(
-    name: str,
-    config: dict,
-    word_level: bool,
-    rows: dict[str, object],
-    license: str | None = None,
-    language: str | None = None,
-    title: str | None = None,
-    training: str | None = None,
-    results: str | None = None,
-) -> str:
-    """Return the card of a checkpoint that is not a release."""
+def generic_card(name: str, config: dict, word_level: bool, rows: dict[str, object], metadata: dict) -> str:
+    """Return the card of a checkpoint that is not a release; `metadata` are the five facts for its other parts."""
     kind = described_kind(config, word_level)
     task, unit = task_of(config, word_level), unit_of(config, word_level)
     fields = {
-        "language": language or ("zh" if word_level else None),
+        "language": metadata["language"] or ("zh" if word_level else None),
         "library_name": "transformers",
-        "license": license,
+        "license": metadata["license"],
         "pipeline_tag": task,
         "tags": [*(kind.tags if kind else ()), *([f"{unit}-level"] if unit else [])],
         "mask_token": "[MASK]" if task == "fill-mask" else None,
     }
     known = {name: value for name, value in fields.items() if value is not None}
-    metadata = yaml.safe_dump(known, sort_keys=False, allow_unicode=True).rstrip()
+    block = yaml.safe_dump(known, sort_keys=False, allow_unicode=True).rstrip()
     body = Template((CARDS / "template.md").read_text(encoding="utf-8")).substitute(
-        title=cell(title or name),
+        title=cell(metadata["title"] or name),
         summary=kind.summary if kind else NO_KIND,
-        owner="" if training and results else OWNER,
-        training=training or NOT_PUBLISHED,
-        results=results or NOT_PUBLISHED,
+        owner="" if metadata["training"] and metadata["results"] else OWNER,
+        training=metadata["training"] or NOT_PUBLISHED,
+        results=metadata["results"] or NOT_PUBLISHED,
         usage=example(name, config, word_level),
         loads_with=rows.get("loads with") or loads_with(config, why_package_is_needed(config)),
         length=kind.length if kind else "The maximum length of its inputs is not published.",
         unit=f"\n- {UNITS[unit]}" if unit else "",
         citation=(kind or KINDS["roformer"]).citation,
     )
-    return f"---\n{metadata}\n---\n\n{body.replace(START, facts_table(rows))}"
+    return f"---\n{block}\n---\n\n{body.replace(START, facts_table(rows))}"

@@ -25,8 +25,7 @@ DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat1
 
 
 def measure(directory: str | Path, word_level: bool) -> dict[str, object]:
-    """Return the facts of a saved model: kind, parameters, dtype, how it loads, and size and SHA-256 of each weights
-    file.
+    """Return the facts of a saved model: kind, parameters, dtype, how it loads, and size and SHA-256 of its weights.
 
     Raises SafetensorError or OSError if a file cannot be read.
 
@@ -55,18 +54,11 @@ def conversion_facts(source_files: Iterable[str | Path]) -> dict[str, str]:
     """
     made_with = ", ".join(f"{name} {version(name)}" for name in ("modeling-roformer", "transformers", "torch"))
     sources = {f"source file {Path(path).name}": file_fact(path) for path in source_files}
-    return sources | {
-        "converted on": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
-        "converted with": made_with,
-    }
+    return sources | {"converted on": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}", "converted with": made_with}
 
 
 def data_files(weights: str | Path) -> list[Path]:
-    """Return the data files of a checkpoint, given its one file, the index of its shards, or a TensorFlow prefix.
-
-    >>> data_files("bert_model.ckpt")
-    [PosixPath('bert_model.ckpt.data-00000-of-00001')]
-    """
+    """Return the data files of a checkpoint, given its one file, the index of its shards, or a TensorFlow prefix."""
     weights = Path(weights)
     if weights.name.endswith(".index.json"):
         return [weights.with_name(name) for name in sorted(set(read_json(weights)["weight_map"].values()))]

@@ -1,6 +1,7 @@
 """Kinds of models that configurations describe, and whether transformers alone computes them correctly."""
 
 import functools
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -175,20 +176,15 @@ def why_package_is_needed(config: dict, tokenizer_config: dict | None = None) ->
     if not _has_model_type(model_type):
         return f"transformers has no model_type {model_type}"
     if model_type == MODEL_TYPE:
-        saved = _saved_model_type(config)
+        saved = MODEL_TYPE
+        with suppress(Exception):  # loading it reports the error
+            saved = saved_model_type(config)
         if saved != MODEL_TYPE:
             return f"transformers would not compute it as {saved}"
     for name in (architecture_of(config), (tokenizer_config or {}).get("tokenizer_class")):
         if isinstance(name, str) and not _has_class(name):
             return f"transformers has no {name}"
     return None
-
-
-def _saved_model_type(config: dict) -> str:
-    try:
-        return saved_model_type(config)
-    except Exception:  # loading it reports the error
-        return MODEL_TYPE
 
 
 # True for names that transformers has: importing it takes seconds.
@@ -217,12 +213,10 @@ def _has_model_type(name: object) -> bool:
     return name in CONFIG_MAPPING_NAMES
 
 
-def _has_class(name: str) -> bool:
-    return _CLASSES[name] if name in _CLASSES else name in _names_in_transformers()
-
-
 @functools.cache  # it takes transformers a tenth of a second
-def _names_in_transformers() -> frozenset[str]:
+def _has_class(name: str) -> bool:
+    if name in _CLASSES:
+        return _CLASSES[name]
     import transformers
 
-    return frozenset(dir(transformers))
+    return name in dir(transformers)

@@ -45,8 +45,7 @@ def pull(
 ) -> Pulled:
     """Fetch a repository, and check every file.
 
-    `directory` appears only when it is complete and correct. The files go through huggingface_hub's cache, where
-    `from_pretrained(repo_id)` finds them: files that arrived before an interruption are not fetched again. A cached
+    `directory` appears only when it is complete and correct. The files go through huggingface_hub's cache, from which a
     file with other bytes is removed, so that the next call fetches it again.
 
     Args:
@@ -54,8 +53,7 @@ def pull(
         directory: the folder to create.
         revision: a branch, tag or commit; `main` if None.
         force: replace `directory` if it exists, in one step.
-        local_files_only: take an earlier `pull` or `snapshot_download` from the cache, without a connection, as
-            HF_HUB_OFFLINE=1 does too.
+        local_files_only: take an earlier `pull` from the cache, without a connection, as HF_HUB_OFFLINE=1 does too.
         token: if None, the one from HF_TOKEN or `hf auth login`. It never appears in errors.
         progress: show huggingface_hub's bars on stderr.
 

@@ -44,12 +44,8 @@ NAMED = 20  # at most, files named for each reason
 def published_files(directory: Path) -> tuple[dict[str, Path], str | None]:
     """Return the files of a folder that are published, by their path there, and a sentence on what is left out.
 
-    Hidden files and Python's caches are left out silently. Files of training and files that look like credentials are
-    left out and named in the sentence, which is None if there are none.
-
-    Raises:
-        ValueError: a link leads out of the folder, to a folder or to nothing. Links from a snapshot in
-            huggingface_hub's cache to the blobs of the same repository are followed.
+    Hidden files and Python's caches are left out without a word. Raises ValueError if a link leads out of the folder,
+    to a folder or to nothing, except to a blob of the same repository in huggingface_hub's cache.
     """
     root = Path(os.path.realpath(directory))
     places = [root] if root.parent.name != "snapshots" else [root, root.parent.parent / "blobs"]

@@ -1,8 +1,7 @@
 """The code next to a checkpoint, with which `trust_remote_code=True` loads it without this package.
 
-transformers finds the classes through `auto_map` in config.json and tokenizer_config.json. It copies each class's file,
-and the files imported there by `from .name import …`, out of the checkpoint's folder. So the files of both packages lie
-side by side there, under their own names.
+transformers finds the classes through `auto_map` in config.json and tokenizer_config.json, and the files that theirs
+import by `from .name import …`. So the files of both packages lie side by side, under their own names.
 """
 
 import inspect

@@ -7,13 +7,10 @@ that it replaces.
 import re
 from collections.abc import Collection, Iterable
 
-NAMES = tuple(
-    re.compile(r"(?P<folder>(?:.*/)?)" + name)
-    for name in (
-        r"model(?P<variant>\.[^/]+)?-\d{5}-of-\d{5}\.safetensors",  # a shard
-        r"model\.safetensors\.index(?P<variant>\.[^/]+)?\.json",
-        r"model(?P<variant>\.[^/]+)?\.safetensors",
-    )
+NAMES = (
+    r"(?P<folder>(.*/)?)model(?P<variant>\.[^/]+)?-\d{5}-of-\d{5}\.safetensors",  # a shard
+    r"(?P<folder>(.*/)?)model\.safetensors\.index(?P<variant>\.[^/]+)?\.json",
+    r"(?P<folder>(.*/)?)model(?P<variant>\.[^/]+)?\.safetensors",
 )
 
 
@@ -24,14 +21,9 @@ def variant_of(name: str) -> tuple[str, str] | None:
     (('', '.fp16'), ('', ''))
     """
     for pattern in NAMES:
-        if match := pattern.fullmatch(name):
+        if match := re.fullmatch(pattern, name):
             return match["folder"], match["variant"] or ""
     return None
-
-
-def is_index(name: str) -> bool:
-    """Return whether a file is an index of shards."""
-    return variant_of(name) is not None and name.endswith(".json")
 
 
 def replaced(names: Iterable[str], written: Collection[str]) -> list[str]:
@@ -42,5 +34,5 @@ def replaced(names: Iterable[str], written: Collection[str]) -> list[str]:
     >>> replaced(["model.safetensors", "model.fp16.safetensors"], ["model-00001-of-00001.safetensors", "config.json"])
     ['model.safetensors']
     """
-    variants = {variant_of(name) for name in written if not is_index(name)} - {None}
+    variants = {variant_of(name) for name in written if not name.endswith(".json")} - {None}
     return sorted(name for name in names if name not in written and variant_of(name) in variants)

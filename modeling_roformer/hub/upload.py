@@ -35,15 +35,13 @@ def push(
 
     The folder is only read. Weights in the repository that those of the folder replace (one file instead of shards, or
     the reverse, of one variant) are deleted; other files of the repository stay. If the Hub is busy (429, 500, 502,
-    503, 504) or the connection breaks, the push is tried again, twice. Files that arrived are not sent again.
+    503, 504) or the connection breaks, the push is tried again, twice. Hidden files, files of training and files that
+    look like credentials are not sent, and of a path of this machine in the settings only the last part is.
 
     Args:
-        directory: model and tokenizer as `save_pretrained`, `roformer convert` or `roformer export-onnx` wrote them.
-            Hidden files, files of training (`checkpoint-*`, optimizer.pt, `runs/` …) and files that look like
-            credentials (`id_rsa`, `*.pem`, `token` …) are not sent. Of a path of this machine in the settings
-            (`_name_or_path` in config.json …) only the last part is sent. If neither the folder nor the repository has
-            a README.md, a card is written from the folder's files. A card that does not say what the model needs to be
-            loaded (this package, or the code next to it) gets a section about it.
+        directory: model and tokenizer as `save_pretrained`, `roformer convert` or `roformer export-onnx` wrote them. If
+            neither the folder nor the repository has a README.md, a card is written. A card that does not say what the
+            model needs to be loaded (this package, or the code next to it) gets a section about it.
         repo_id: `name/repository`; created if it does not exist.
         with_code: also send the code, so that `trust_remote_code=True` loads the model without this package.
         private: create a repository that only its owner can see. An existing public one is refused.
