@@ -7,5 +7,5 @@ from .trained_card import published_name, write_trained_card
 
 __all__ = [
     "CardReport", "card_for", "card_of_folder", "conversion_facts", "data_files", "file_fact", "measure",
-    "published_checkpoints", "sha256_of", "write_card",
+    "published_checkpoints", "published_name", "sha256_of", "write_card", "write_trained_card",
 ]  # fmt: skip
