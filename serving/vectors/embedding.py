@@ -23,7 +23,7 @@ from ..pooling import check_model
 from .encoder import BATCH_TOKENS, DTYPES, LONGEST, Rows, TextEncoder, model_identity
 from .on_ray import check_address, compute_on_ray
 from .texts import SAMPLE_BY, Shard, Texts, source_names
-from .vector_folder import VECTOR_DTYPES, Made, VectorFolder, make_shard
+from .vector_folder import VECTOR_DTYPES, Made, VectorFolder, shard_file
 
 with needs_extra("embed", ServingError):
     import pyarrow.parquet
@@ -104,10 +104,8 @@ class ShardEncoder:
     def __call__(self, shard: Shard, rows: Rows | None = None) -> Made:
         """Compute a shard."""
         rows = rows or self.rows(shard)
-        vectors = self.encoder.vectors(rows.tokens)
-        return make_shard(
-            shard, rows, vectors, self.encoder.max_length, dtype=self.vector_dtype, keep_text=self.keep_text
-        )
+        data = shard_file(shard, rows, self.encoder.vectors(rows.tokens), self.vector_dtype, self.keep_text)
+        return Made(shard.name, len(shard), shard.read, shard.left_out, rows.cut, self.encoder.max_length, data)
 
 
 def embed(

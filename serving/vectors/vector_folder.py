@@ -132,14 +132,16 @@ class VectorFolder:
         return table is not None and (table.schema.metadata or {}).get(_DIGEST) == shard.digest.encode()
 
 
-def make_shard(shard: Shard, rows: Rows, vectors: np.ndarray, longest: int, *, dtype: str, keep_text: bool) -> Made:
-    """Return a computed shard with the content of its file.
+def shard_file(shard: Shard, rows: Rows, vectors: np.ndarray, dtype: str, keep_text: bool) -> bytes:
+    """Return the content of a shard's file.
 
     Args:
         rows: of the shard's texts.
         vectors: float32 of shape (len(rows.ids), width).
-        longest: see `Made`.
         dtype: of the stored vectors, one of `VECTOR_DTYPES`.
+
+    Raises:
+        ServingError: a vector is not finite, or not in `dtype`.
     """
     check_finite(vectors, rows.ids, "compute with --dtype float32, or check the model's weights")
     with np.errstate(over="ignore"):
@@ -155,11 +157,9 @@ def make_shard(shard: Shard, rows: Rows, vectors: np.ndarray, longest: int, *, d
     sink = pyarrow.BufferOutputStream()
     compression = {"id": "zstd", "text": "zstd", "vector.list.element": "none"}  # vectors are not compressible
     pyarrow.parquet.write_table(
-        table, sink, row_group_size=len(rows.ids), compression=compression, use_dictionary=False,
-        write_statistics=False, write_page_checksum=True,
-    )  # fmt: skip
-    data = sink.getvalue().to_pybytes()
-    return Made(shard.name, len(shard), shard.read, shard.left_out, rows.cut, longest, data)
+        table, sink, row_group_size=len(rows.ids), compression=compression, use_dictionary=False, write_statistics=False
+    )
+    return sink.getvalue().to_pybytes()
 
 
 def _brief(value: object) -> str:

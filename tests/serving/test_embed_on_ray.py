@@ -13,11 +13,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet
 import pytest
+from helpers import pages
 from helpers.command_line import ROFORMER
 from helpers.messages import assert_states, refused
+from helpers.paths import REPOSITORY
 from helpers.small_texts import TEXTS
 from helpers.vector_folders import shards_of
 
+from modeling_roformer.conversion import convert
 from modeling_roformer.serving.errors import ServingError
 from modeling_roformer.serving.vectors.on_ray import _check_token, check_address
 
@@ -77,16 +80,7 @@ def place(saved, tmp_path):
 
 
 def arguments(saved, out, *more):
-    return [
-        "embed",
-        str(saved("word")),
-        "texts.txt",
-        out,
-        "--shard-size",
-        "5",
-        "--keep-text",
-        *map(str, more),
-    ]
+    return ["embed", str(saved("word")), "texts.txt", out, "--shard-size", "5", "--keep-text", *map(str, more)]
 
 
 def environment(place, **more):
@@ -141,6 +135,19 @@ def test_a_worker_that_is_killed_is_replaced_and_no_port_is_open_to_others(saved
     (token,) = (path for path in (place / "home").rglob("*") if path.is_file())
     assert token == place / "home" / ".ray" / "auth_token" and token.stat().st_mode & 0o777 == 0o600
     assert not any(token.read_text() in line for line in found.values())
+
+
+@pytest.mark.ray
+def test_the_command_of_the_page(tmp_path):
+    (block,) = (block for block in pages.blocks("docs/vectors-of-a-corpus.md") if block.extra == "ray")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
+    convert(REPOSITORY / "examples" / "roformer-mini-zh", tmp_path / "roformer-mini-zh")
+    inside = environment(tmp_path, COLUMNS="80", PATH=f"{ROFORMER.parent}{os.pathsep}{os.environ['PATH']}")
+    (command,) = block.commands
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=inside, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    pages.assert_printed(block, done.stdout)
 
 
 def addresses(processes) -> set[str]:
