@@ -249,7 +249,7 @@ def embed(
         model=Path(directory),
         output=Path(output),
         kept=len(kept),
-        again=len(before & made.keys()),
+        again=len(before & made.keys() & records.keys()),
         dtype=vector_dtype,
         left_out=left_out,
         cut=sum(record["cut"] for record in run["shards"].values()),
