@@ -72,6 +72,7 @@ def reference_pages() -> dict[str, str]:
     for title, package in [
         ("Conversion", "modeling_roformer.conversion"),
         ("Hub", "modeling_roformer.hub"),
+        ("Training", "modeling_roformer.training"),
         ("Vectors of a corpus", "modeling_roformer.serving.vectors"),
         ("ONNX export", "modeling_roformer.serving.onnx_export"),
     ]:
@@ -80,11 +81,10 @@ def reference_pages() -> dict[str, str]:
     for page, (title, package, names) in pages.items():
         entries = "\n\n".join(f"::: {name}" for name in names)
         texts[page] = f"# {title}\n\nImport these names from `{package}`.\n\n{entries}\n"
-    for title, package in [("Training", "modeling_roformer.training"), ("Page", "modeling_roformer.serving.page")]:
-        # These are imported from several modules: the headings show which.
-        option = "    options:\n      show_root_full_path: true"
-        entries = "\n\n".join(f"::: {name}\n{option}" for name in names_in_docs(package))
-        texts[package.rpartition(".")[2]] = f"# {title}\n\n{entries}\n"
+    # The names of the page come from several modules: the headings show which.
+    option = "    options:\n      show_root_full_path: true"
+    entries = "\n\n".join(f"::: {name}\n{option}" for name in names_in_docs("modeling_roformer.serving.page"))
+    texts["page"] = f"# Page\n\n{entries}\n"
     return texts
 
 
