@@ -43,11 +43,7 @@ def rope_parameters(kind: str, length: int, trained: int, theta: float) -> dict:
     rope_type, factor = KINDS[kind]
     factor = max(1.0, length / trained) if factor == FITTED else factor
     # At factor 1, linear and YaRN equal the paper's RoPE, and so does dynamic NTK up to the trained length.
-    if (
-        rope_type == "default"
-        or (factor == 1.0 and rope_type != "dynamic")
-        or (rope_type == "dynamic" and length <= trained)
-    ):
+    if rope_type == "default" or (length <= trained if rope_type == "dynamic" else factor == 1.0):
         return {"rope_type": "default", "rope_theta": theta}
     parameters = {"rope_type": rope_type, "rope_theta": theta, "factor": factor}
     return parameters | ({} if rope_type == "linear" else {"original_max_position_embeddings": trained})
@@ -55,13 +51,9 @@ def rope_parameters(kind: str, length: int, trained: int, theta: float) -> dict:
 
 def read_documents(corpus: list[Path], tokenizer, tokens: int, wanted: int) -> list[torch.Tensor]:
     """Return the first `tokens` ids of documents of at least that length, sampled evenly from the corpus."""
-    texts = [
-        text
-        for path in corpus_files(corpus)
-        for chunk in read_chunks(path)
-        for text in chunk.documents("text")
-        if len(text) > tokens  # a token has at least one character
-    ]
+    chunks = (chunk for path in corpus_files(corpus) for chunk in read_chunks(path))
+    # A token has at least one character.
+    texts = [text for chunk in chunks for text in chunk.documents("text") if len(text) > tokens]
     found = []
     # A prime stride visits every document once, in distant steps.
     for i in range(len(texts)):

@@ -50,16 +50,12 @@ def dynamic(source: Path, target: Path, model, no_second: bool = False, **option
         quantize_dynamic(source, target, nodes_to_exclude=excluded, **options)
 
 
-def in_float16(source: Path, target: Path, model) -> None:
-    halve(source, target)
-
-
 VALUES, OUTPUTS, SECOND = "self.value.weight", "attention.output.dense.weight", ".output.dense.weight"
 QINT8, QUINT8 = {"weight_type": QuantType.QInt8}, {"weight_type": QuantType.QUInt8}
 PRODUCTS = {"op_types_to_quantize": ["MatMul"]}
 # Functions of a graph, a file to write, and the model.
 SETTINGS: dict[str, Callable[[Path, Path, torch.nn.Module], object]] = {
-    "float16": in_float16,
+    "float16": lambda source, target, model: halve(source, target),
     "int8": quantize,
     "int8, values too": partial(quantize, in_float32=()),
     "int8, but attention's outputs, too": partial(quantize, in_float32=(VALUES, OUTPUTS)),

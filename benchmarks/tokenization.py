@@ -33,7 +33,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import jieba
 
-SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
+SHARED = measure.ROOT.parent / "shared" / "data" / "zh_corpus"
 
 
 def read_texts(corpus):
@@ -79,10 +79,8 @@ def first_call(folder):
         "tokenizer('今天天气非常好')\n"
         "print(loaded - start, time.perf_counter() - loaded)\n"
     )
-    runs = [
-        subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=True)
-        for _ in range(3)
-    ]
+    command = [sys.executable, "-c", code, folder]
+    runs = [subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(3)]
     loads, calls = zip(*(map(float, run.stdout.split()[-2:]) for run in runs), strict=True)
     return measure.Measurement(loads), measure.Measurement(calls)
 
@@ -99,15 +97,10 @@ def main():
 
     with tempfile.TemporaryDirectory() as folder, measure.Figures(options.output, "rjieba", "jieba") as figures:
         shutil.copy(options.vocabulary, Path(folder) / "vocab.txt")
-        texts = texts_to_measure(options.corpus)
+        default = SHARED if SHARED.is_dir() else measure.ROOT / "examples" / "long_document.txt"
+        texts = read_texts(options.corpus or default)
+        random.Random(0).shuffle(texts)
         compare_tools(figures, folder, texts, options)
-
-
-def texts_to_measure(corpus):
-    ours = measure.ROOT / "examples" / "long_document.txt"
-    texts = read_texts(corpus or (SHARED / "zh_corpus" if (SHARED / "zh_corpus").is_dir() else ours))
-    random.Random(0).shuffle(texts)
-    return texts
 
 
 def compare_tools(figures, folder, texts, options):
