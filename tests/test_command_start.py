@@ -7,7 +7,6 @@ import sys
 
 import pytest
 import typer
-from helpers import command_line
 from helpers.messages import assert_states
 from helpers.paths import REPOSITORY
 
@@ -15,7 +14,6 @@ import modeling_roformer
 from modeling_roformer.cli import main
 from modeling_roformer.conversion.converter import convert
 
-run = command_line.run  # the fixture
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
 FAMILIES = ("word", "character", "v2", "gpt", "sim")
 MODELS = "transformers.modeling_utils"  # what every model class is made of
@@ -147,16 +145,6 @@ def test_commands_without_a_model_import_neither_torch_nor_transformers(tmp_path
         f"code 0 <- {line}" for line in done
     ], ran.stderr
     assert "RoFormer" in ran.stdout and "Traceback" not in ran.stderr
-
-
-@pytest.mark.parametrize("command", ["convert", "export-tf", "export-onnx", "push", "card", "info", "vocab-init"])
-def test_a_folder_that_is_not_there(run, tmp_path, command):
-    missing, more = tmp_path / "missing", {"push": ["me/model"], "vocab-init": ["words.txt", "out"]}
-    code, out, err = run(
-        command, missing, *more.get(command, ["out"] if command in ("convert", "export-tf", "export-onnx") else [])
-    )
-    assert code == 1 and out == "" and err.count("\n") == 1
-    assert_states(err, missing)
 
 
 def test_converting_needs_no_model_and_gives_the_same(start, tmp_path):
