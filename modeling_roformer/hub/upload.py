@@ -6,7 +6,7 @@ from pathlib import Path
 from time import sleep
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
-from huggingface_hub.errors import EntryNotFoundError
+from huggingface_hub.hf_api import ModelInfo
 from huggingface_hub.utils import validate_repo_id
 
 from ..model_cards import card_of_folder
@@ -83,7 +83,8 @@ def push(
                 return _send(api, repo_id, directory, files, with_code, private, revision, create_pr, message)
         except Exception as error:
             if wait is None or not may_pass(error):
-                sure = "nothing was published" if not may_pass(error) else "the push failed, and can be repeated"
+                is_first = wait == WAITS[0]  # of later tries, the one before may have succeeded without a response
+                sure = "nothing was published" if is_first else "the push failed, and can be repeated"
                 raise hub_error(error, f"{repo_id}: {sure}", token, "write") from None
             sleep(wait)
     raise AssertionError  # the last try returns or raises
@@ -101,13 +102,16 @@ def _send(
     message: str,
 ) -> str:
     """Make the commit or open the pull request; return the address. If the commit was made before, nothing changes."""
-    address = None if create_pr else api.create_repo(repo_id, private=private or None, exist_ok=True)
+    address = None
+    if not create_pr:
+        address = api.create_repo(repo_id, private=private or None, exist_ok=True)
+        repo_id = address.repo_id  # with the owner, who may be left out
     if private and not api.model_info(repo_id).private:
         raise HubError(f"{repo_id} is public on the Hub: make it private there, or choose another name")
     if revision and not create_pr:
         api.create_branch(repo_id, branch=revision, exist_ok=True)
     parent = api.model_info(repo_id, revision=revision)
-    content = files | _card(api, repo_id, revision, directory, with_code)
+    content = files | {CARD: _card(api, repo_id, parent, directory, with_code).encode("utf-8")}
     operations = [CommitOperationAdd(name, data) for name, data in sorted(content.items())]
     old = replaced([file.rfilename for file in parent.siblings or ()], content)
     commit = api.create_commit(
@@ -125,12 +129,11 @@ def _send(
     return f"{address}/tree/{revision}" if revision else str(address)
 
 
-def _card(api: HfApi, repo_id: str, revision: str | None, directory: Path, with_code: bool) -> dict[str, bytes]:
+def _card(api: HfApi, repo_id: str, parent: ModelInfo, directory: Path, with_code: bool) -> str:
     """Return the card to send: the folder's own, or the repository's, or a new one, with what the model needs."""
-    try:
-        path = directory / CARD
-        path = path if path.exists() else Path(api.hf_hub_download(repo_id, CARD, revision=revision))
-        card = path.read_text(encoding="utf-8")
-    except EntryNotFoundError:
-        card = card_of_folder(directory)
-    return {CARD: with_needs(card, directory, with_code).encode("utf-8")}
+    path = directory / CARD
+    if not path.exists():
+        if CARD not in [file.rfilename for file in parent.siblings or ()]:
+            return with_needs(card_of_folder(directory), directory, with_code)
+        path = Path(api.hf_hub_download(repo_id, CARD, revision=parent.sha))
+    return with_needs(path.read_text(encoding="utf-8"), directory, with_code)
