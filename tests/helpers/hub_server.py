@@ -258,12 +258,6 @@ class Handler(BaseHTTPRequestHandler):
 
     # The routes.
 
-    def whoami(self) -> Answer:
-        user = self.user()
-        if user is None:
-            return Answer(401, {"error": "Invalid username or password."})
-        return Answer(200, {"type": "user", "name": user, "orgs": [], "auth": {"type": "access_token"}})
-
     def validate_yaml(self) -> Answer:
         """The Hub's own check of a card's metadata, in short: YAML between the two rules, with fields of the right
         type."""
@@ -422,12 +416,6 @@ class Handler(BaseHTTPRequestHandler):
         folders = {folder + path[len(folder) :].split("/")[0] for path in below if "/" in path[len(folder) :]}
         return Answer(200, shown + [{"type": "directory", "path": path, "oid": "0" * 40} for path in sorted(folders)])
 
-    def paths_info(self, repo_id: str, revision: str) -> Answer:
-        repo = self.repo(repo_id)
-        tree = repo.commits[repo.resolve(revision)]
-        paths = parse_qs(self.body.decode()).get("paths", [])
-        return Answer(200, [tree[path].entry(path) for path in paths if path in tree])
-
     def resolve_file(self, repo_id: str, revision: str, path: str) -> Answer:
         repo = self.repo(repo_id)
         sha = repo.resolve(revision)
@@ -460,14 +448,12 @@ class Handler(BaseHTTPRequestHandler):
 REPO = r"([\w.%-]+/[\w.%-]+)"
 MODEL = f"/api/models/{REPO}"
 ROUTES = {
-    "whoami": ("GET", "/api/whoami-v2"),
     "validate_yaml": ("POST", "/api/validate-yaml"),
     "create_repo": ("POST", "/api/repos/create"),
     "create_branch": ("POST", f"{MODEL}/branch/([^/]+)"),
     "discussions": ("GET", f"{MODEL}/discussions"),
     "preupload": ("POST", f"{MODEL}/preupload/([^/]+)"),
     "commit": ("POST", f"{MODEL}/commit/([^/]+)"),
-    "paths_info": ("POST", f"{MODEL}/paths-info/([^/]+)"),
     "tree": ("GET", f"{MODEL}/tree/([^/]+)(/.*)?"),
     "info": ("GET", f"{MODEL}(?:/revision/([^/]+))?"),
     "lfs_batch": ("POST", rf"/{REPO}\.git/info/lfs/objects/batch"),
