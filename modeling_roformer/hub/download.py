@@ -1,7 +1,7 @@
 """Fetch a repository from the Hugging Face Hub into a folder, and check every file of it.
 
 huggingface_hub compares only sizes: it accepts, and keeps in its cache, a file whose bytes changed in transit or on
-disk. Here every file must have git's id that the Hub lists; that of a large file is made of its SHA-256.
+disk. Here every small file must have git's id, and every large one the SHA-256, that the Hub states.
 """
 
 import hashlib
@@ -94,7 +94,8 @@ def _copy(file: RepoFile, snapshot: Path, folder: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     cached = snapshot / file.path
     shutil.copyfile(cached, target)
-    if file.blob_id not in _blob_ids(target):
+    # In the cache, a link points to a file that is named by the checksum with which the Hub sent it.
+    if not {file.blob_id, cached.resolve().name} & set(_checksums(target)):
         cached.resolve().unlink()
         cached.unlink(missing_ok=True)
         raise HubError(
@@ -103,12 +104,13 @@ def _copy(file: RepoFile, snapshot: Path, folder: Path) -> None:
         )
 
 
-def _blob_ids(path: Path) -> Iterator[str]:
-    """Yield git's id of a file, and of the pointer that stands for it in git if it is large (Git LFS, version 1)."""
+def _checksums(path: Path) -> Iterator[str]:
+    """Yield git's id of a file, its SHA-256, and git's id of the pointer with this SHA-256 (Git LFS, version 1)."""
     size = path.stat().st_size
     with open(path, "rb") as content:
         yield hashlib.file_digest(content, lambda: hashlib.sha1(b"blob %d\0" % size)).hexdigest()
         content.seek(0)
         sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+    yield sha256
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
     yield hashlib.sha1(b"blob %d\0" % len(pointer) + pointer).hexdigest()
