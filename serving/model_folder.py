@@ -26,16 +26,11 @@ def read_model_folder(folder: Path) -> dict:
         config = read_json(folder / "config.json", default={})
     except ValueError as error:
         raise ServingError(str(error)) from None
-    if not config and (folder / "modules.json").is_file():
-        raise ServingError(
-            f"{folder} has no config.json, but the modules.json of sentence-transformers, which had the model in a "
-            "subfolder before version 2: load it with SentenceTransformer and save it again"
-        )
     if not config:
-        raise ServingError(
-            f"{folder} has no config.json, so it is not a saved model: convert a checkpoint with `roformer convert`, "
-            "or fetch a model with `roformer pull`"
-        )
+        advice = "convert a checkpoint with `roformer convert`, or fetch a model with `roformer pull`"
+        if (folder / "modules.json").is_file():  # before version 2
+            advice = "sentence-transformers saved it in a subfolder: load it with SentenceTransformer and save it again"
+        raise ServingError(f"{folder} has no config.json, so it is not a saved model: {advice}")
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         raise ServingError(
             f"{folder} has no tokenizer ({' or '.join(TOKENIZER_FILES)}): save the model's tokenizer there"

@@ -70,7 +70,7 @@ def pooling_of(folder: Path, config: dict) -> str:
         return own
     if own == "mean" and stated == ["cls"]:
         return "cls"
-    what = ", ".join(stated) if stated != expected else "a Dense with other weights than the model's pooler"
+    what = ", ".join(map(str, stated)) if stated != expected else "a Dense with other weights than the model's pooler"
     instead = "the model's pooler" if own == "pooler" else "the mean over tokens"
     raise ServingError(
         f"{path} makes vectors by {what or 'no pooling'}, which is not supported for this model: compute them "
@@ -111,24 +111,15 @@ def _stated(folder: Path, modules: list[tuple[str, Path]]) -> list[str]:
     found = []
     for name, place in modules:
         if name == "Pooling":
-            found += _kinds(read_json(place / "config.json"))
+            settings = read_json(place / "config.json")
+            chosen = [key for key, value in settings.items() if key.startswith("pooling_mode_") and value]
+            older = [_OLDER.get(key, key.removeprefix("pooling_mode_")) for key in chosen] or ["mean"]
+            kinds = settings.get("pooling_mode", older)
+            found += [_KINDS_WITHOUT_EFFECT.get(kind, kind) for kind in ([kinds] if isinstance(kinds, str) else kinds)]
         elif name not in ("Transformer", *_WITHOUT_EFFECT):
             found.append(name)
     whole = read_json(folder / "config_sentence_transformers.json", default={})
     return found + [name for name in ("truncate_dim", "default_prompt_name") if whole.get(name) is not None]
-
-
-def _kinds(settings: dict) -> list[str]:
-    """Return the kinds of pooling in the config.json of a Pooling module."""
-    if "pooling_mode" in settings:
-        kinds = settings["pooling_mode"]
-        kinds = [kinds] if isinstance(kinds, str) else list(kinds)
-    else:
-        chosen = [name for name, value in settings.items() if name.startswith("pooling_mode_") and value]
-        kinds = [_OLDER.get(name, name.removeprefix("pooling_mode_")) for name in chosen] or ["mean"]
-    if not all(isinstance(kind, str) for kind in kinds):
-        raise ValueError(f"pooling_mode is {kinds}")
-    return [_KINDS_WITHOUT_EFFECT.get(kind, kind) for kind in kinds]
 
 
 def _has_pooler_as_dense(place: Path, folder: Path) -> bool:

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import secrets
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,7 +21,9 @@ from .texts import Shard
 from .vector_folder import Made
 
 LOCAL = "local"  # a Ray on this machine, started for one command
-# Ray and its processes read these when they start: no telemetry, no warnings about Ray's internals.
+# Ray and its processes read these when they start: it requires a token, and listens on 127.0.0.1 alone, as on macOS.
+_LOCAL = {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+# No telemetry, no warnings about Ray's internals.
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_enable_metrics_collection": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
 
 
@@ -73,6 +76,7 @@ def compute_on_ray(
 
         count, resources = _workers(workers, on_gpus)
         context = DataContext.get_current()
+        before = context.enable_progress_bars, context.target_max_block_size
         context.enable_progress_bars = False
         context.target_max_block_size = 1  # byte: a block, and so a task, is one shard
         try:
@@ -87,6 +91,8 @@ def compute_on_ray(
                 yield batch["item"][0]
         except ray.exceptions.RayError as error:
             raise ServingError(f"Ray stopped: {str(error).strip().splitlines()[0]} Finished shards are kept") from None
+        finally:
+            context.enable_progress_bars, context.target_max_block_size = before
 
 
 def _rows(shards: Callable[[], Iterator[Shard]], folder: str) -> Iterator:
@@ -139,11 +145,17 @@ def _connected(address: str) -> Iterator[None]:
 
     Its sockets and logs are in a folder that no other user can enter.
     """
+    if (ray := sys.modules.get("ray")) and ray.is_initialized():  # by the caller, whose connection is kept
+        yield
+        return
     local = address == LOCAL
+    if local and ray and _LOCAL.items() - os.environ.items():
+        raise ServingError(
+            "ray was imported without the settings of a local Ray: call ray.init(), whose Ray is then used"
+        )
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
-    if local:
-        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    os.environ |= _LOCAL if local else {}
     with needs_extra("ray", ServingError):
         import ray
         import ray.data
@@ -153,10 +165,10 @@ def _connected(address: str) -> Iterator[None]:
         # Ray opens the folder that it gets to every user, so it gets one inside.
         here = {"include_dashboard": False, "_temp_dir": f"{folder}/r"} if local else {}
         try:
-            ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **here)
-        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            raise ServingError(f"no Ray at {address}: {str(error).strip().splitlines()[0]}") from None
-        try:
+            try:
+                ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **here)
+            except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+                raise ServingError(f"no Ray at {address}: {str(error).strip().splitlines()[0]}") from None
             yield
         finally:
             ray.shutdown()

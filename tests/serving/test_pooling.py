@@ -87,7 +87,7 @@ def test_vectors_that_cannot_be_made_are_refused(pooled, saved, tmp_path):
         TextEncoder(bi)
     folder = pooled("cls")
     (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": [1]}')
-    with refused(ServingError, folder / "modules.json", "pooling_mode"):
+    with refused(ServingError, folder / "modules.json", "by 1"):
         TextEncoder(folder)
     inside = '[{"type": "x.Transformer", "path": "0_Transformer"}]'
     for text in (inside, "", "{}", "[1]", "[" * 100_000, '[{"type": "x.Pooling", "path": "gone"}]', "\ud800"):
