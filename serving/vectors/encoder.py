@@ -163,29 +163,26 @@ class TextEncoder:
         return self.vectors(self.tokenize(texts))
 
     def tokenize(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Return the truncated ids of each text, with special tokens."""
-        return self.tokenize_and_count(texts)[0]
+        """Return the ids of each text, or of each chunk, with special tokens."""
+        return self.rows(texts, texts).tokens
 
-    def tokenize_and_count(self, texts: Sequence[str]) -> tuple[list[np.ndarray], int]:
-        """Return the ids as `tokenize` does, and the number of truncated texts."""
-        found, cut = [], 0
+    def rows(self, ids: Sequence[str], texts: Sequence[str]) -> Rows:
+        """Tokenize texts, and count the truncated ones. With chunks, the rows of the text `x` have the ids `x#1`,
+        `x#2` and so on, and their own texts."""
+        if self.overlap is not None:
+            return self._chunks(ids, texts)
+        tokens, cut = [], 0
         for start in range(0, len(texts), _TOKENIZED):
             some = list(texts[start : start + _TOKENIZED])
             encoding = self._encode(some, truncation=True, max_length=self.max_length)
-            found += [np.array(row, dtype=np.int32) for row in encoding["input_ids"]]
+            tokens += [np.array(row, dtype=np.int32) for row in encoding["input_ids"]]
             if encoding.encodings is not None:
                 cut += sum(bool(row.overflowing) for row in encoding.encodings)
             elif full := [i for i, row in enumerate(encoding["input_ids"]) if len(row) >= self.max_length]:
-                rows = self._encode([some[i] for i in full])["input_ids"]
-                cut += sum(len(row) > self.max_length for row in rows)
-        return found, cut
+                cut += sum(len(row) > self.max_length for row in self._encode([some[i] for i in full])["input_ids"])
+        return Rows(list(ids), list(texts), tokens, cut)
 
-    def rows(self, ids: Sequence[str], texts: Sequence[str]) -> Rows:
-        """Tokenize texts. With chunks, the rows of the text `x` have the ids `x#1`, `x#2` and so on, and their own
-        texts."""
-        if self.overlap is None:
-            tokens, cut = self.tokenize_and_count(texts)
-            return Rows(list(ids), list(texts), tokens, cut)
+    def _chunks(self, ids: Sequence[str], texts: Sequence[str]) -> Rows:
         found = Rows([], [], [], 0)
         for id_, text in zip(ids, texts, strict=True):
             # One text at a time: the offsets of its tokens are Python objects.

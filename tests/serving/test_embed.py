@@ -551,7 +551,7 @@ def test_long_texts_are_truncated_and_counted(saved, naive, run, tmp_path):
     expected = naive(saved("sim"), ["今天", long], "pooler", 8192)
     np.testing.assert_allclose(read(tmp_path / "out")[1], expected, atol=2e-6)
     encoder = TextEncoder(saved("sim"), device="cpu")
-    assert encoder.tokenize_and_count(["明" * 8190, "明" * 8191, long, "今天"])[1] == 2
+    assert encoder.rows("abcd", ["明" * 8190, "明" * 8191, long, "今天"]).cut == 2
     assert TextEncoder(saved("sim"), max_length=10_000, device="cpu").max_length == 10_000
 
 
