@@ -136,7 +136,7 @@ PARTS = {
     "laboratory": Part(
         "trained.py laboratory {laboratory}", ("examples/paper/position_laboratory/**/*.py", TRAINING), True
     ),
-    "multi30k": Part("trained.py translation {multi30k}", ("examples/translate.py", TRAINING, MODELS), True),
+    "multi30k": Part("trained.py translation {multi30k}/*/", ("examples/translate.py", TRAINING, MODELS), True),
     "masked-accuracy": Part(
         "masked_accuracy.py --models {mini} {to_512} --held-out {held_out}/held_out/*.jsonl.gz --train {held_out}/train"
         " --long {held_out}/held_out/laws.jsonl.gz",

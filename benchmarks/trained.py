@@ -16,15 +16,16 @@ import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from itertools import combinations, permutations
 from pathlib import Path
 
 import measure
 from rich.table import Table
 
-from modeling_roformer.training.errors import TrainingError, exit_on_error
+from modeling_roformer.training import RETRIEVAL_METRICS, TrainingError, exit_on_error, paired_bootstrap
+from modeling_roformer.training import spread as mean_and_deviation
 from modeling_roformer.training.runs.resuming import refuse_constant
 from modeling_roformer.training.runs.spread import number_of_seeds
-from modeling_roformer.training.runs.spread import spread as mean_and_deviation
 
 EXAMPLES = measure.ROOT / "examples"
 sys.path += [str(EXAMPLES), str(EXAMPLES / "paper"), str(EXAMPLES / "paper" / "position_laboratory")]
@@ -58,70 +59,63 @@ def refuse_other_settings(runs: list[dict], names: Iterable[str] | None = None) 
             sys.exit(f"the runs differ in {name.replace('_', ' ')}: they cannot be compared")
 
 
-def translation(folder: Path) -> dict[str, Table]:
-    from translate import recorded
-
-    runs, _ = recorded(saved_in(folder))
+def translation(*folders: Path) -> dict[str, Table]:
+    """Return BLEU and validation loss of each run."""
+    runs = by_name(folders)
+    settings = [saved_in(folder, "settings.json") for folder in runs.values()]
+    refuse_other_settings([{**of["settings"], **of["data"], "position_encoding": None} for of in settings])
     table = Table("", "seeds", "BLEU", "validation loss")
-    for encoding in dict.fromkeys(run["encoding"] for run in runs):
-        same = [run for run in runs if run["encoding"] == encoding]
-        done = [run for run in same if not run.get("failed")]
-        losses = [[entry["eval_loss"] for entry in run["log"] if "eval_loss" in entry][-1] for run in done]
-        cells = (spread([run["bleu"] for run in done], ".2f"), spread(losses, ".2f")) if done else ("failed", "")
-        table.add_row(encoding, number_of_seeds(len(done), len(same) - len(done)), *cells)
+    for name, folder in runs.items():
+        seeds = saved_in(folder).values()
+        values = ([of[figure] for of in seeds] for figure in ("bleu", "validation_loss"))
+        table.add_row(name, str(len(seeds)), *(spread(of, ".2f") for of in values))
     return {"bleu": table}
 
 
 def triplets(*folders: Path) -> dict[str, Table]:
-    """Return the accuracies of the rows of all folders, and their differences. A row may have its seeds in several
-    folders."""
-    from modeling_roformer.training.triplets.results import (
-        Results,
-        Row,
-        accuracy_table,
-        compare,
-        comparison_table,
-        require_same_cases,
-    )
-
-    saved = {folder: saved_in(folder) for folder in folders}
-    refuse_other_settings([of["settings"] for of in saved.values()])
-    rows: dict[str, Row] = {}
-    for folder, of in saved.items():
-        for name, row in Results(folder, of["settings"]).rows.items():
-            known = rows.setdefault(name, row)
-            if known.weights != row.weights:
-                sys.exit(
-                    f"{name} stands for two models, one of them in {folder}: rename one of them and train it again"
-                )
-            if known is row:
-                continue
-            theirs = ({run.seed for run in of.runs} | {int(seed) for seed in of.failed} for of in (known, row))
-            if row.model and (twice := set.intersection(*theirs)):
-                sys.exit(f"two folders have seed {min(twice)} of {name}, one of them {folder}: leave out one of them")
-            known.runs += [run for run in row.runs if not known.run(run.seed)]  # baselines give the same in each folder
-            known.failed |= row.failed
-    require_same_cases(rows.values())
-    ordered = sorted(rows.values(), key=lambda row: (row.model is not None, row.model or "", row.length or 0))
-    return {"accuracy": accuracy_table(ordered), "comparisons": comparison_table(compare(ordered))}
+    """Return the accuracies of each run and of its baselines, and their differences. A run is called like its folder,
+    MODEL-LENGTH."""
+    saved, settings = {}, {}
+    for name, folder in by_name(folders).items():
+        found = saved_in(folder, "settings.json")
+        settings[name] = found["settings"] | found["data"]
+        for row, of in saved_in(folder).items():
+            saved.setdefault(name if row == "trained" else row, of)  # baselines give the same in each run
+    refuse_other_settings([*settings.values()], ("train", "validation", "test", "scorer", "batch_size", "bf16"))
+    runs = {name: of["max_length"] for name, of in settings.items() if of["epochs"]}
+    words = [name for name in saved if name not in settings]  # they come first, then models that are not trained
+    names = [*words, *sorted(settings, key=lambda name: (name in runs, name.rpartition("-")[0], runs.get(name)))]
+    accuracy = Table("accuracy, %", "seeds", "validation", "test", "decided")
+    for name in names:
+        of = [*saved[name].values()]
+        scores = (spread([100 * one[part] for one in of], ".1f") for part in ("validation", "test"))
+        ties, asked = statistics.mean(one["results"].count(0.5) for one in of), len(of[0]["results"])
+        accuracy.add_row(name, str(len(of)), *scores, f"{asked - ties:.4g} of {asked:.4g}" if ties else "all")
+    compared = Table("paired bootstrap, points of accuracy", "against", "seeds", "difference, 95 % interval")
+    for one, other in combinations(names, 2):
+        alike = {one, other} <= {*runs} and (
+            runs[one] == runs[other] or one.rpartition("-")[0] == other.rpartition("-")[0]
+        )
+        if seeds := [seed for seed in saved[one] if seed in saved[other] and (alike or one.startswith("text-blind"))]:
+            cases = [str(row) for seed in seeds for row in saved[one][seed]["rows"]]
+            results = ([result for seed in seeds for result in saved[name][seed]["results"]] for name in (other, one))
+            compared.add_row(other, one, str(len(seeds)), str(paired_bootstrap(*results, cases)))
+    return {"accuracy": accuracy, "comparisons": compared}
 
 
 def laboratory(folder: Path) -> dict[str, Table]:
-    from compare import TIMES, read_runs, tables
+    from compare import TIMES, tables
 
-    saved = saved_in(folder)
-    loss, accuracy = tables(read_runs(saved), [times * saved["settings"]["length"] for times in TIMES])
+    length = saved_in(folder, "settings.json")["settings"]["length"]
+    loss, accuracy = tables(saved_in(folder), [times * length for times in TIMES])
     return {"loss": loss, "accuracy": accuracy}
 
 
 def characters(folder: Path) -> dict[str, Table]:
-    from char_lm import read_results
-
     table = Table("RoPE", "bits per character, test split", "validation loss")
-    for name, result in read_results(saved_in(folder)).items():
-        cells = ("failed", "") if result.get("failed") else None
+    for name, result in saved_in(folder).items():
         where = {"after": "after the map (equation 19)", "before": "before the map"}.get(name, name)
-        table.add_row(where, *(cells or (f"{result['bits_per_character']:.3f}", f"{result['validation_loss']:.4f}")))
+        table.add_row(where, f"{result['bits_per_character']:.3f}", f"{result['validation_loss']:.4f}")
     return {"bits": table}
 
 
@@ -160,51 +154,38 @@ def retrieval(*folders: Path) -> dict[str, Table]:
 
     Runs without training (`--epochs 0 --hard-epochs 0`) may differ in the length that they read.
     """
-    from itertools import combinations
-
-    from train_retriever import HYPERPARAMETERS, METRICS, TRAINED, UNTRAINED, read_rows
-
-    from modeling_roformer.training.comparing.paired_bootstrap import paired_bootstrap
-
-    saved = {name: saved_in(folder) for name, folder in by_name(folders).items()}
-    for of in saved.values():
-        read_rows(of)
-    trained = [of for of in saved.values() if any(row["name"] == TRAINED for row in of["rows"])]
-    alike = [name for name in HYPERPARAMETERS if name != "bf16"]  # the table has the precision instead
-    refuse_other_settings([of["settings"] for of in trained], [*alike, "train_questions"])
-    alike = ["test_questions", "validation_questions", "passages", *(["length"] if trained else [])]
-    refuse_other_settings([of["settings"] for of in saved.values()], alike)
-    rows, precisions, failed = {}, {}, Counter()
-    for folder, of in saved.items():
-        for row in of["rows"]:
-            if row["name"] in (UNTRAINED, TRAINED):
-                is_trained = of["settings"].get("epochs", 1) + of["settings"].get("hard_epochs", 1) > 0
-                name = f"{folder}, {row['name']}" if is_trained else folder
-                rows.setdefault(name, [])
-                if row.get("failed"):
-                    failed[name] += 1
-                    continue
-                rows[name].append(row)
-                if row["name"] == TRAINED:
-                    precisions[name] = "bfloat16" if of["settings"].get("bf16") else "float32"
-            else:
-                rows[row["name"]] = [row]  # word search gives the same in each run
-    table = Table("", "seeds", "trained in", *METRICS)
-    for name, same in rows.items():
-        seeds = number_of_seeds(len(same), failed[name]) if name.endswith(TRAINED) else ""
-        if not same:
-            table.add_row(name, seeds, "", *["failed"] * len(METRICS))
-            continue
-        scores = [spread([list(row["scores"].values())[-1][of] for row in same], ".3f") for of in METRICS]
-        table.add_row(name, seeds, precisions.get(name, ""), *scores)
+    saved, settings = {}, {}
+    for name, folder in by_name(folders).items():
+        found = saved_in(folder, "settings.json")
+        settings[name] = found["settings"] | found["data"]
+        is_trained = settings[name]["epochs"] + settings[name].get("hard_epochs", 0) > 0
+        for row, of in saved_in(folder).items():
+            own = f"{name}, {row}" if is_trained else name
+            saved.setdefault(own if row in ("before training", "trained") else row, of)
+    trained = [of for of in settings.values() if of["epochs"] + of.get("hard_epochs", 0) > 0]
+    hyperparameters = (
+        "learning_rate",
+        "batch_size",
+        "epochs",
+        "hard_epochs",
+        "negatives",
+        "hard_negatives",
+        "max_length",
+    )
+    refuse_other_settings(trained, (*hyperparameters, "train"))  # the table has the precision
+    refuse_other_settings([*settings.values()], ("test", "validation", "passages"))
+    table = Table("", "seeds", "trained in", *RETRIEVAL_METRICS)
+    means = {}  # of each question, the mean over the seeds
+    for name, of in saved.items():
+        is_trained, results = name.endswith(", trained"), [*of.values()]
+        precision = "bfloat16" if is_trained and settings[name.removesuffix(", trained")]["bf16"] else "float32"
+        scores = [spread([result["test"][metric] for result in results], ".3f") for metric in RETRIEVAL_METRICS]
+        table.add_row(name, *((str(len(results)), precision) if is_trained else ("", "")), *scores)
+        if not name.endswith(", before training"):
+            ranks = zip(*(result["ranks"] for result in results), strict=True)
+            means[name] = [statistics.mean(1 / rank if 0 < rank <= 10 else 0 for rank in same) for same in ranks]
     differences = Table("first", "second", "difference of mrr@10, in hundredths (95 % interval)")
-    means = {}
-    for name, same in rows.items():  # of each question, the mean over the seeds
-        if not same:
-            continue
-        by_question = zip(*(row["ranks"] for row in same), strict=True)
-        means[name] = [statistics.mean(1 / rank if 0 < rank <= 10 else 0 for rank in ranks) for ranks in by_question]
-    for first, second in combinations([name for name in means if not name.endswith(UNTRAINED)], 2):
+    for first, second in combinations(means, 2):
         differences.add_row(first, second, str(paired_bootstrap(means[first], means[second])))
     return {"scores": table, "differences": differences}
 
@@ -212,8 +193,6 @@ def retrieval(*folders: Path) -> dict[str, Table]:
 def positions(*folders: Path) -> dict[str, Table]:
     """Return the final losses of the encodings, and how fast each learns, over the folders: each has the runs of a
     seed."""
-    from itertools import permutations
-
     from compare_position_embeddings import ENCODINGS
 
     from modeling_roformer.training.comparing.curves import read_logs, run_curves, times_as_fast
@@ -264,7 +243,13 @@ KINDS = {
     of.__name__: of for of in (translation, triplets, laboratory, characters, classification, retrieval, positions)
 }
 
-SEVERAL = ("classification", "retrieval", "triplets", "positions")  # kinds of which several folders make one table
+SEVERAL = (
+    "translation",
+    "classification",
+    "retrieval",
+    "triplets",
+    "positions",
+)  # kinds of which several folders make one table
 
 
 def main() -> None:

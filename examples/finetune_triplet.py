@@ -1,235 +1,138 @@
-"""Fine-tune models on triplets (is text A closer to B or to C?) and compare them, as in Table 5 of the paper.
+"""Fine-tune a RoFormer on triplets (is text A closer to B or to C?), with several seeds, and keep the best model.
 
-    python examples/finetune_triplet.py triplets.jsonl --models DIR... --output RUN --baselines
-    python examples/finetune_triplet.py --train train.jsonl --test test.jsonl --models DIR... --output RUN
+    python examples/finetune_triplet.py MODEL --train triplets.jsonl --output run --seeds 0 1 2 --baselines
 
-Each line of a .jsonl file is {"A": text, "B": text, "C": text, "label": "B" or "C"}. A .csv, .tsv or .parquet file has
-these columns; --a, --b, --c and --label name others. A single file is split 6:2:2 by each seed. With --train and --test
-but no --validation, a fifth of the training triplets is for validation. RUN gets results.json and, for each model and
-length, the model with the best validation accuracy, ready for `roformer push`. The same command resumes a stopped run,
-seed by seed. See docs/triplets.md.
+Triplets are in .csv, .tsv, .jsonl or .parquet files, or in data sets on the Hub: three texts, and the label B or C.
+Without --test, each seed splits --train 6:2:2, as in the paper; without --validation, 8:2. --epochs 0 only evaluates.
+See docs/triplets.md.
 """
 
 import argparse
-from collections.abc import Callable
-from dataclasses import asdict, replace
+import shutil
 from pathlib import Path
 
-import roformer_command  # noqa: F401, first: the package then imports models where they are used
-from modeling_roformer.training.errors import TrainingError, exit_on_error
-from modeling_roformer.training.runs.arguments import positive_rate, require_place, seed_number, text_length
-from modeling_roformer.training.runs.data_sets import require_sources
-from modeling_roformer.training.triplets.arguments import COLUMNS, Recipe
+import datasets
+from transformers import AutoConfig, AutoTokenizer, EarlyStoppingCallback, Trainer, TrainingArguments, set_seed
+
+from modeling_roformer import RoFormerForTripletMatching, training
+
+PARTS, TRAINED = ("train", "validation", "test"), "trained"
 
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("triplets", type=Path, nargs="?", help="one file, split 6:2:2 by each seed")
-    parser.add_argument("--train", type=Path, help="training triplets")
-    parser.add_argument("--validation", type=Path, help="triplets for choosing the best epoch")
-    parser.add_argument("--test", type=Path, help="test triplets")
-    for option, column in COLUMNS.items():
-        parser.add_argument(option, default=column, metavar="COLUMN", help=f"column of {column}; default: {column}")
-    parser.add_argument("--output", type=Path, required=True, help="folder of the run")
-    parser.add_argument("--models", nargs="+", default=[], metavar="DIR", help="saved RoFormers to fine-tune")
-    parser.add_argument("--max-length", type=text_length, nargs="+", default=[512], help="maximum number of tokens")
+    parser.add_argument("model", help="folder of a saved RoFormer, or its name on the Hub")
+    parser.add_argument("--train", required=True, help="training triplets")
+    parser.add_argument("--validation", help="triplets for choosing the epoch and the seed")
+    parser.add_argument("--test", help="test triplets")
     parser.add_argument(
-        "--seeds", type=seed_number, nargs="+", default=[0], help="each seed trains every model at every length"
+        "--columns", nargs=4, default=["A", "B", "C", "label"], help="their names; default: %(default)s"
     )
+    parser.add_argument("--output", type=Path, required=True, help="a new folder")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in --output")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds of the scorer, the order and dropout")
     parser.add_argument("--baselines", action="store_true", help="add rows without training")
-    parser.add_argument("--data-name", help="name of the triplets in the cards; default: the names of the files")
-    recipe = Recipe()
-    parser.add_argument(
-        "--scorer", choices=("cross", "bi"), default=recipe.scorer, help="score pairs, or texts separately"
-    )
-    parser.add_argument(
-        "--epochs", type=int, default=recipe.epochs, help="maximum number of epochs; 0 for baselines only"
-    )
-    parser.add_argument(
-        "--patience",
-        type=int,
-        default=recipe.patience,
-        help="epochs without a better accuracy after which training stops",
-    )
-    parser.add_argument("--batch-size", type=int, default=recipe.batch_size, help="triplets per step")
-    parser.add_argument("--learning-rate", type=positive_rate, help="default: chosen by the width of the model")
-    parser.add_argument(
-        "--device-tokens", type=int, default=recipe.device_tokens, help="maximum number of tokens computed at once"
-    )
+    parser.add_argument("--scorer", choices=("cross", "bi"), default="cross", help="score pairs, or texts separately")
+    parser.add_argument("--max-length", type=int, default=512, help="maximum number of tokens of a pair or a text")
+    parser.add_argument("--epochs", type=int, default=10, help="maximum number of epochs")
+    parser.add_argument("--patience", type=int, default=3, help="epochs without a better accuracy before it stops")
+    parser.add_argument("--batch-size", type=int, default=16, help="triplets that are computed at once")
+    parser.add_argument("--accumulation", type=int, default=1, help="batches per step")
+    parser.add_argument("--learning-rate", type=float, help="default: chosen by the width of the model")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
-    chosen = parser.parse_args()
-    if (chosen.triplets is None) == (chosen.train is None) or bool(chosen.train) != bool(chosen.test):
-        parser.error("give one file of triplets, or --train and --test")
-    if chosen.validation and not chosen.train:
-        parser.error("--validation needs --train and --test")
-    if not chosen.baselines and not (chosen.models and chosen.epochs):
-        parser.error("give --models, or --baselines, or both")
-    for name, least in {"epochs": 0, "patience": 1, "batch_size": 1, "device_tokens": 1}.items():
-        if getattr(chosen, name) < least:
-            parser.error(f"--{name.replace('_', '-')} must be at least {least}")
-    require_sources([chosen.triplets, chosen.train, chosen.validation, chosen.test])
-    for place in chosen.models:
-        require_place(place)
-    return chosen
+    return parser.parse_args()
 
 
-with exit_on_error("finetune_triplet"):
-    if __name__ == "__main__":
-        read_arguments()  # before the imports, which take seconds
-    from rich.console import Console
+def split(parts: dict[str, datasets.Dataset], seed: int) -> dict[str, datasets.Dataset]:
+    """Return the triplets of all parts; those that are missing are taken from the training triplets."""
+    for part, share in ("test", 0.2), ("validation", 0.2 if "test" in parts else 0.25):
+        if part not in parts:
+            train, some = parts["train"].train_test_split(share, seed=seed).values()
+            parts = parts | {"train": train, part: some}
+    return parts
 
-    from modeling_roformer.training.metrics import metric
-    from modeling_roformer.training.runs.data_sets import require_outside
-    from modeling_roformer.training.runs.device import require_one_process
-    from modeling_roformer.training.runs.finite import NotFinite, show_failed
-    from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, keeps_one_of, require_room, to_train
-    from modeling_roformer.training.runs.learning_rate import fine_tuning_rate
-    from modeling_roformer.training.runs.models import saved_config
-    from modeling_roformer.training.runs.resuming import recorded_setting, run_lock
-    from modeling_roformer.training.triplets.baselines import TEXT_BLIND, WITHOUT_MODEL, mean_vectors, nearest
-    from modeling_roformer.training.triplets.finetuning import (
-        Data,
-        describe_trained,
-        fine_tune,
-        load_starting_model,
-        save_trained,
+
+def result_of(decisions: dict, parts: dict[str, datasets.Dataset], **more) -> dict:
+    """Return the accuracies, and the result of each test triplet for `paired_bootstrap`."""
+    results = {part: training.triplet_results(of, parts[part]["label"]) for part, of in decisions.items()}
+    accuracies = {part: sum(of) / len(of) for part, of in results.items()}
+    return {**accuracies, "rows": parts["test"]["row"][:], "results": results["test"], **more}
+
+
+def make_trainer(chosen: argparse.Namespace, parts: dict[str, datasets.Dataset], seed: int, folder: Path) -> Trainer:
+    set_seed(seed)
+    tokenizer = AutoTokenizer.from_pretrained(chosen.model, model_max_length=chosen.max_length)
+    model = RoFormerForTripletMatching.from_pretrained(chosen.model, triplet_scorer=chosen.scorer, dtype="float32")
+    arguments = TrainingArguments(
+        str(folder),
+        seed=seed,
+        num_train_epochs=chosen.epochs,
+        learning_rate=chosen.learning_rate,
+        warmup_steps=0.1,  # of all steps
+        weight_decay=0.01,
+        per_device_train_batch_size=chosen.batch_size,
+        per_device_eval_batch_size=chosen.batch_size,
+        gradient_accumulation_steps=chosen.accumulation,
+        bf16=chosen.bf16,
+        eval_strategy="epoch",
+        save_strategy="epoch",
+        logging_strategy="epoch",
+        save_total_limit=2,
+        load_best_model_at_end=True,
+        metric_for_best_model="accuracy",
+        remove_unused_columns=False,  # the collator reads the texts
+        report_to=[],
     )
-    from modeling_roformer.training.triplets.reading import (
-        Split,
-        digest_of_triplets,
-        encode_triplets,
-        read_triplets,
-        split_triplets,
+    return Trainer(
+        model,
+        arguments,
+        train_dataset=parts["train"],
+        eval_dataset=parts["validation"],
+        data_collator=training.TripletCollator(tokenizer, chosen.scorer, chosen.max_length),
+        processing_class=tokenizer,
+        compute_metrics=training.triplet_accuracy,
+        callbacks=[training.FiniteCallback(), EarlyStoppingCallback(chosen.patience)],
     )
-    from modeling_roformer.training.triplets.results import Results, Run, accuracy_table, compare, comparison_table
-
-
-def split_by_seed(whole=None, train=None, validation=None, test=None) -> Callable[[int], Split]:
-    """Return a function that returns the split of a seed, from the triplets of the given files."""
-    if whole:
-        return lambda seed: Split(*split_triplets(whole, (0.6, 0.2, 0.2), seed))
-    if validation:
-        split = Split(train, validation, test)
-        return lambda seed: split
-    return lambda seed: Split(*split_triplets(train, (0.8, 0.2), seed), test)
-
-
-def accuracy(decisions, triplets) -> float:
-    labels = [triplet.label for triplet in triplets]
-    return metric("triplet_accuracy").compute(predictions=decisions, references=labels)["accuracy"]
 
 
 def main() -> None:
     chosen = read_arguments()
-    require_one_process()
-    require_outside([chosen.triplets, chosen.train, chosen.validation, chosen.test], chosen.output)
-    with run_lock(chosen.output):
-        compare_models(chosen, Console(markup=False))
-
-
-def compare_models(chosen: argparse.Namespace, console: Console) -> None:
-    """Fine-tune each model at each length with all seeds, and show the results."""
-    named = {"whole": chosen.triplets, "train": chosen.train, "validation": chosen.validation, "test": chosen.test}
-    files = [file for file in named.values() if file]
-    chosen.max_length = list(dict.fromkeys(chosen.max_length))
-    columns = [getattr(chosen, option.removeprefix("--")) for option in COLUMNS]
-    triplets = {name: read_triplets(file, columns) for name, file in named.items() if file}
-    split_of = split_by_seed(**triplets)
-    splits = {seed: split_of(seed) for seed in chosen.seeds}
-    if chosen.learning_rate is None:
-        chosen.learning_rate = recorded_setting(chosen.output, "learning_rate")
-    recipe = Recipe(**{name: getattr(chosen, name) for name in asdict(Recipe())})
-    split, starts = splits[chosen.seeds[0]], [load_starting_model(place) for place in chosen.models]
-    if len({start.name for start in starts}) < len(starts):
-        repeated = ", ".join(start.name for start in starts)
-        raise TrainingError(f"two of --models have the same name ({repeated}): rename or link a folder")
-    for start in starts:  # find invalid triplets before the first training
-        encode_triplets(split.known + split.test, start.tokenizer, recipe.scorer, min(chosen.max_length))
-    data = Data(*(chosen.data_name or file.name for file in (files[0], files[-1])))
-    settings = {name: value for name, value in asdict(recipe).items() if name != "device_tokens"}
-    contents = list(map(digest_of_triplets, triplets.values()))
-    results = Results(chosen.output, {"files": contents, **settings})
-    starts = [replace(start, name=results.name_of(start.weights, start.name)) for start in starts]
-    if len({start.name for start in starts}) < len(starts):
-        raise TrainingError(
-            "two of --models have the same weights, or the earlier name of a renamed one: use another --output"
-        )
-    results.write()  # so that the same command resumes even if it is killed before the first result
-
-    rows = []
-    if chosen.baselines:
-        for name, baseline in WITHOUT_MODEL.items():
-            rows.append(row := results.row(name))
-            for seed, split in splits.items():
-                validation = accuracy(baseline(split.train, split.validation), split.validation)
-                results.add(row, Run.from_decisions(seed, validation, split.test, baseline(split.known, split.test)))
-    for start in starts if chosen.baselines else ():
-        for length in chosen.max_length:
-            rows.append(row := results.row(f"{start.name}-{length}, not trained", weights=start.weights))
-            if row.exceeds_positions(start.longest, length):
-                continue
-            missing = {seed: split for seed, split in splits.items() if not row.is_done(seed)}
-            asked = [triplet for split in missing.values() for triplet in split.validation + split.test]
-            vectors = {}
-            for seed, split in missing.items():
-                try:
-                    vectors = vectors or mean_vectors(start.model("bi"), start.tokenizer, asked, length)
-                    validation = accuracy(nearest(vectors, split.validation), split.validation)
-                    results.add(row, Run.from_decisions(seed, validation, split.test, nearest(vectors, split.test)))
-                except NotFinite as error:
-                    results.add_failed(row, seed, str(error))
-    for start in starts if chosen.epochs else ():
-        rate = chosen.learning_rate or fine_tuning_rate(saved_config(start.place))
-        own = replace(recipe, learning_rate=rate)
-        for length in chosen.max_length:
-            rows.append(row := results.row(f"{start.name}-{length}", start.name, length, start.weights))
-            if row.exceeds_positions(start.longest, length):
-                continue
-            folder = chosen.output / row.name
-            require_room(folder)
-
-            def lost(row=row, folder=folder) -> list[int]:
-                weights = [run.weights for run in row.runs]
-                return [row.best.seed] if row.runs and not is_kept(folder, row.best.weights, weights) else []
-
-            for seed, is_lost in to_train(splits, row.is_done, lost):
-                if is_lost:
-                    print(f"{folder} does not have the model of seed {seed}, so it is trained again")
-                split, title = split_of(seed), f"{row.name}, seed {seed}"
-                try:
-                    trained = fine_tune(start, split, length, seed, own, chosen.output / ".checkpoints", title)
-                except NotFinite as error:
-                    if is_lost:
-                        print(f"{title} failed: {error}; its earlier result is kept")
-                    else:
-                        results.add_failed(row, seed, str(error))
-                    continue
-                run = Run.from_decisions(seed, trained.validation, split.test, trained.test, trained.log)
-                others = (other.weights for other in row.runs)
-                if row.is_best(run) or (is_lost and not keeps_one_of(folder, others)):
-                    save_trained(folder, start, trained, length)
-                    run.weights = digest_of_kept(folder)
-                results.add(row, run)
-            if row.runs and not lost():
-                split, blind = split_of(row.best.seed), results.rows.get(TEXT_BLIND)
-                describe_trained(folder, start, row, split, own, data, blind)
-
-    console.print(accuracy_table(rows))
-    compared = compare([row for row in results.rows.values() if row.runs])  # those of earlier commands too
-    results.write(compared)
-    asked = {row.name for row in rows}
-    if shown := [comparison for comparison in compared if {comparison.row, comparison.against} <= asked]:
-        console.print(comparison_table(shown))
-    for row in (row for row in rows if row.model is None):
-        for seed, why in row.failed.items():
-            print(f"failed: {row.name}, seed {seed}: {why}")
-    made = [(row, seed) for row in rows if row.model and not row.note for seed in splits]
-    show_failed({f"{row.name}, seed {seed}": row.failed.get(str(seed)) for row, seed in made})
-    known, asked = splits[chosen.seeds[0]].test_overlap()
-    console.print(f"{known} of the {asked} test texts are also in training or validation.", highlight=False)
-    console.print(f"{chosen.output / 'results.json'} has all answers.", highlight=False, soft_wrap=True)
+    chosen.learning_rate = chosen.learning_rate or training.fine_tuning_rate(AutoConfig.from_pretrained(chosen.model))
+    files = {part: file for part in PARTS if (file := getattr(chosen, part))}
+    settings = {name: value for name, value in vars(chosen).items() if name not in (*PARTS, "model")}
+    with training.start_run(chosen.output, settings, {**files, "model": chosen.model}, chosen.resume) as run:
+        loaded = {part: training.load_triplets(file, chosen.columns, part) for part, file in files.items()}
+        trained = run.results.setdefault(TRAINED, {})
+        for seed in [str(seed) for seed in chosen.seeds if str(seed) not in trained]:
+            parts, folder = split(loaded, int(seed)), run.folder / f"seed-{seed}"
+            for name, baseline in training.TRIPLET_BASELINES.items() if chosen.baselines else ():
+                decisions = {part: baseline(parts["train"], parts[part]) for part in PARTS[1:]}
+                run.results.setdefault(name, {})[seed] = result_of(decisions, parts)
+            trainer = make_trainer(chosen, parts, int(seed), folder)
+            if chosen.epochs:
+                trainer.train(resume_from_checkpoint=training.last_checkpoint(folder))
+            scores = {part: trainer.predict(parts[part]).predictions for part in PARTS[1:]}
+            decisions = {part: training.triplet_decisions(of) for part, of in scores.items()}
+            result = result_of(decisions, parts, log=trainer.state.log_history)
+            if all(result["validation"] > other["validation"] for other in trained.values()):
+                text = (
+                    f"Fine-tuned to tell which of two texts is closer to a third, on {len(parts['train']):,} triplets."
+                )
+                options = {name: getattr(chosen, name) for name in ("learning_rate", "max_length", "scorer")}
+                card = {"base": chosen.model, "data": [chosen.train], "hyperparameters": options | {"seed": int(seed)}}
+                score, tested = {"accuracy": result["test"]}, (chosen.test or chosen.train, "test")
+                tokenizer = trainer.processing_class
+                run.save(trainer.model, tokenizer, text, "sentence-similarity", score, tested, **card)
+            trained[seed] = result
+            run.save_results()
+            shutil.rmtree(folder, ignore_errors=True)  # its checkpoints
+        training.draw_learning_curves({seed: of["log"] for seed, of in trained.items()}, run.folder / "curves.png")
+        for name, of in run.results.items():
+            accuracies = (training.spread([result[part] for result in of.values()], ".3f") for part in PARTS[1:])
+            print(f"{name}: accuracy {' in validation, '.join(accuracies)} in the test, seeds {', '.join(of)}")
+        print(f"best model: {run.folder / 'model'}")
 
 
 if __name__ == "__main__":
-    with exit_on_error("finetune_triplet"):
+    with training.exit_on_error("finetune_triplet"):
         main()

@@ -3,8 +3,6 @@
 import json
 
 import pytest
-from compare import number_characters, read_text
-from helpers.paths import REPOSITORY
 from transformers import AutoTokenizer
 
 from modeling_roformer.conversion.folder.settings import read_fields
@@ -14,9 +12,7 @@ from modeling_roformer.tokenization.segmentation import read_user_dict
 from modeling_roformer.tokenization.vocabulary import read_vocabulary
 from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
 from modeling_roformer.training.pretraining.stages import read_stages
-from modeling_roformer.training.translation.pairs import read_pairs
-from modeling_roformer.training.translation.setting import read_setting
-from modeling_roformer.training.triplets.reading import read_triplets
+from modeling_roformer.training.triplets.data import load_triplets
 
 VOCABULARY = "".join(f"{entry}\n" for entry in ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "今", "天"])
 TRIPLET = {"A": "借", "B": "贷", "C": "婚", "label": "B"}
@@ -27,15 +23,8 @@ def documents(path):
     return [text for chunk in read_chunks(path) for text in chunk.documents("text")]
 
 
-def translations(path):
-    other = path.with_name("other")
-    other.write_text("ein\nzwei\n", encoding="utf-8")
-    return read_pairs(path, other).to_list()
-
-
-def laboratory(path):
-    ids, kinds = number_characters(read_text(path))
-    return ids.tolist(), kinds
+def triplets(path):
+    return load_triplets(path).to_list()
 
 
 @pytest.mark.parametrize(
@@ -45,12 +34,9 @@ def laboratory(path):
         (read_user_dict, "user.txt", "今天 3\n天气\n"),
         (documents, "corpus.txt", "今天\n天气\n"),
         (documents, "corpus.jsonl", '{"text": "今天"}\n'),
-        (read_triplets, "triplets.jsonl", TRIPLETS),
-        (translations, "pairs.txt", "one\ntwo\n"),
+        (triplets, "triplets.jsonl", TRIPLETS),
         (read_texts, "texts.txt", "今天\n天气\n"),
-        (laboratory, "text.txt", "明月几时有\n"),
         (read_stages, "stages.yaml", "stages: [{length: 8, batch_size: 4, steps: 4, learning_rate: 1e-3}]"),
-        (read_setting, "setting.yaml", (REPOSITORY / "examples/translation/quick.yaml").read_text(encoding="utf-8")),
         (read_fields, "bert_config.json", '{"hidden_size": 16}'),
     ],
 )

@@ -3,7 +3,7 @@
 import html
 import json
 import re
-import statistics
+import shutil
 import subprocess
 import sys
 
@@ -164,144 +164,62 @@ def test_changed_code_is_found_by_git(tmp_path, monkeypatch):
     assert "--runs" in figures.changed("noise", found | {"command": "python benchmarks/noise.py --runs 1"})
 
 
-def test_tables_of_training_are_made_from_its_results(tmp_path):
+def folders_of(name):
+    """Return the folders of the kept runs of a part."""
+    folder = figures.RUNS / name
+    return [folder] if (folder / "results.json").exists() else sorted(folder.iterdir(), key="{}/".format)
+
+
+KEPT = {name: part.command.split()[1] for name, part in figures.PARTS.items() if part.script == "trained.py"}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_tables_of_training_are_made_from_its_kept_runs(name):
     import trained
 
-    def saved(**results):
-        (tmp_path / "results.json").write_text(json.dumps(results))
-        return tmp_path
-
-    def rows(table):
-        return [[str(cell) for cell in row] for row in zip(*(column.cells for column in table.columns), strict=True)]
-
-    def translated(seed, bleu, loss):
-        log = [{"step": 1, "eval_loss": 9}, {"step": 2, "eval_loss": loss}, {}]
-        return {"encoding": "rotary", "seed": seed, "bleu": bleu, "signature": "tok:13a", "log": log}
-
-    failed = {"encoding": "rotary", "seed": 2, "bleu": None, "failed": "loss is nan"}
-    runs = [translated(0, 40.0, 3.0), translated(1, 39.0, 3.5), failed, {**failed, "encoding": "sinusoidal"}]
-    assert rows(trained.translation(saved(runs=runs))["bleu"]) == [
-        ["rotary", "2, 1 failed", "39.50 ± 0.71", "3.25 ± 0.35"],
-        ["sinusoidal", "0, 1 failed", "failed", ""],
-    ]
-
-    runs = [
-        {
-            "encoding": "rotary",
-            "seed": seed,
-            "parameters": 1200,
-            "training": [],
-            "measured": [*({"loss": 2.0, "accuracy": share} for share in shares), None],
-            "tokens_per_second": 9000.0,
-        }
-        for seed, shares in enumerate([(0.5, 0.25, 0.125), (0.5, 0.35, 0.125)])
-    ]
-    tables = trained.laboratory(saved(settings={"length": 64}, runs=runs))
-    assert rows(tables["accuracy"]) == [
-        ["rotary", "2", "50.0% ± 0.0%", "30.0% ± 7.1%", "12.5% ± 0.0%", "–", "9,000", "1,200"]
-    ]
-
-    settings = {"test_questions": "a", "passages": "b"}
-
-    def searched(name, seed, ranks):
-        first = statistics.mean(1 / rank for rank in ranks)
-        scores = dict.fromkeys(("mrr@10", "ndcg@10", "recall@10", "recall@100"), first)
-        return {"name": name, "seed": seed, "scores": {"validation": scores, "test": scores}, "ranks": ranks}
-
-    words, failed = searched("BM25, words", None, [1, 1, 2, 1]), {"name": "trained", "seed": 2, "failed": "loss is nan"}
-    runs = [words, *(searched("trained", seed, [2, 2, ranks, 2]) for seed, ranks in ((0, 2), (1, 4))), failed]
-    tables = trained.retrieval(saved(settings=settings, rows=runs))
-    name = f"{tmp_path.name}, trained"
-    assert rows(tables["scores"])[0][:4] == ["BM25, words", "", "", "0.875"]
-    assert rows(tables["scores"])[1][:4] == [name, "2, 1 failed", "float32", "0.469 ± 0.044"]
-    ((first, second, difference),) = rows(tables["differences"])
-    assert (first, second) == ("BM25, words", name) and difference.startswith("+40.6 (")
-    lengths = [tmp_path / name for name in ("512 tokens", "4,096 tokens")]
-    for number, folder in enumerate(lengths):  # evaluated only, at two lengths
-        folder.mkdir()
-        alone = [words, searched("before training", None, [2, 1, 1, 1 + number])]
-        own = settings | {"length": 512 * 8**number, "epochs": 0, "hard_epochs": 0}
-        (folder / "results.json").write_text(json.dumps({"settings": own, "rows": alone}))
-    tables = trained.retrieval(*lengths)
-    assert [row[0] for row in rows(tables["scores"])] == ["BM25, words", "512 tokens", "4,096 tokens"]
-    assert [row[:2] for row in rows(tables["differences"])][-1] == ["512 tokens", "4,096 tokens"]
-    assert rows(tables["differences"])[-1][2].startswith("+12.5 (")
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "results.json").write_text(json.dumps({"settings": settings | {"epochs": 4}, "rows": runs}))
-    (tmp_path / "damaged").mkdir()
-    (tmp_path / "damaged" / "results.json").write_text('{"settings"')
-    for folders, words in (
-        ((tmp_path, tmp_path / "other"), ("epochs",)),
-        ((tmp_path / "other", tmp_path / "." / "copy" / "other"), ("two runs", "other")),
-        ((tmp_path / "missing",), ("missing", "cannot be read")),
-        ((tmp_path / "damaged",), ("damaged", "results.json")),
-    ):
-        with pytest.raises(SystemExit) as stop:
-            trained.retrieval(*folders)
-        assert_states(str(stop.value), *words)
-
-    done = {"bits_per_character": 3.2321, "validation_loss": 2.2269, "log": []}
-    results = {"none": done, "after": {"failed": "loss is nan"}}
-    tables = trained.characters(saved(results=results))
-    assert rows(tables["bits"]) == [["none", "3.232", "2.2269"], ["after the map (equation 19)", "failed", ""]]
-
-    seeds = {
-        str(seed): {"scores": {"validation": {"accuracy": share}, "test": {"accuracy": 0.5}}, "log": []}
-        for seed, share in enumerate((0.75, 0.85))
-    }
-    texts = {"train": 2400, "validation": 8, "test": 8}
-    tables = trained.classification(saved(settings={"texts": texts}, seeds=seeds))
-    assert rows(tables["scores"]) == [[tmp_path.name, "2", "2,400, 8, 8", "0.800 ± 0.071", "0.500 ± 0.000"]]
-    tables = trained.classification(saved(settings={"texts": texts}, seeds={"0": {"failed": "loss is nan"}}))
-    assert rows(tables["scores"]) == [[tmp_path.name, "0, 1 failed", "2,400, 8, 8", "failed", "failed"]]
+    for title, table in trained.KINDS[KEPT[name]](*folders_of(name)).items():
+        rows = [[str(cell) for cell in row] for row in zip(*(of.cells for of in table.columns), strict=True)]
+        assert rows == measure.texts_of(figures.read(name)["tables"][title]), title
 
 
-def test_triplets_of_several_folders_are_one_table(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "part", "setting"),
+    [
+        ("multi30k", "settings", "steps"),
+        ("multi30k", "data", "test"),
+        ("statutes", "settings", "scorer"),
+        ("statutes", "data", "train"),
+        ("retrieval", "settings", "epochs"),
+        ("retrieval", "data", "passages"),
+    ],
+)
+def test_runs_that_cannot_be_compared_are_refused(tmp_path, name, part, setting):
     import trained
 
-    from modeling_roformer.training.triplets.results import Results, Run
+    for folder in folders_of(name):
+        shutil.copytree(folder, tmp_path / folder.name)
+    found = json.loads((tmp_path / folder.name / "settings.json").read_text())
+    found[part][setting] = 9
+    (tmp_path / folder.name / "settings.json").write_text(json.dumps(found))
+    with pytest.raises(SystemExit) as stop:
+        trained.KINDS[KEPT[name]](*tmp_path.iterdir())
+    assert_states(str(stop.value), "the runs differ", setting)
 
-    def made(folder, settings=None, weights="w", **seeds_of):
-        """Write results of the models in `seeds_of`, name -> {seed: answers to four triplets}, and of a baseline."""
-        results = Results(tmp_path / folder, {"files": ["a"], "epochs": 2} | (settings or {}))
-        for name, runs in {"TF-IDF": {0: [1, 1, 0, 0]}, **seeds_of}.items():
-            row = results.row(name, *((name, 256, weights) if name in seeds_of else ()))
-            for seed, right in runs.items():
-                answers = {f"test.jsonl line {line}": "B" for line in range(len(right))}
-                results.add(row, Run(seed, 0.5, statistics.mean(right), 0, answers, right))
-        return tmp_path / folder
 
-    def cells(table):
-        return [list(row) for row in zip(*(column.cells for column in table.columns), strict=True)]
+@pytest.mark.parametrize("kind", ["translation", "triplets", "laboratory", "characters", "retrieval"])
+@pytest.mark.parametrize("content", ["", "[]", '{"x": {"0": {}}}', '{"x": NaN}', '{"x": [null]}'])
+def test_damaged_results_of_a_run_are_named(tmp_path, monkeypatch, capsys, kind, content):
+    import trained
 
-    first = made("first", BERT={0: [1, 0, 0, 0]})
-    second = made("second", RoFormer={0: [1, 1, 1, 1]}, BERT={1: [1, 1, 1, 0]})
-    tables = trained.triplets(first, second)
-    assert cells(tables["accuracy"]) == [
-        ["TF-IDF", "1", "50.0", "50.0", "all"],
-        ["BERT", "2", "50.0 ± 0.0", "50.0 ± 35.4", "all"],
-        ["RoFormer", "1", "50.0", "100.0", "all"],
-    ]
-    ((one, other, seeds, difference),) = cells(tables["comparisons"])  # over the seed that both have
-    assert (one, other, seeds) == ("RoFormer", "BERT", "1") and difference.startswith("+75.0")
-    failed = made("failed", BERT={2: [0, 0, 0, 0]})
-    results = Results(failed, {"files": ["a"], "epochs": 2})
-    results.add_failed(results.rows["BERT"], 3, "the loss is nan")
-    for folders in ((first, second, failed), (failed, second, first)):
-        (row,) = (row for row in cells(trained.triplets(*folders)["accuracy"]) if row[0] == "BERT")
-        assert row[1] == "3, 1 failed"
-    also_failed = made("also", BERT={4: [0, 0, 0, 0]})
-    results = Results(also_failed, {"files": ["a"], "epochs": 2})
-    results.add_failed(results.rows["BERT"], 0, "the loss is nan")
-    for folder, words in {
-        made("again", BERT={0: [0, 0, 0, 0]}): ("seed 0", "BERT", "again"),
-        also_failed: ("seed 0", "BERT", "also"),
-        made("other", settings={"epochs": 3}): ("epochs",),
-        made("namesake", weights="v", BERT={2: [0, 0, 0, 0]}): ("BERT", "namesake"),
-    }.items():
-        with pytest.raises(SystemExit) as stop:
-            trained.triplets(first, folder)
-        assert_states(str(stop.value), *words)
+    (tmp_path / "run").mkdir()
+    settings = {"length": 4, "max_length": 4, "epochs": 1, "hard_epochs": 0, "bf16": False}
+    (tmp_path / "run" / "settings.json").write_text(json.dumps({"settings": settings, "data": {}}))
+    (tmp_path / "run" / "results.json").write_text(content)
+    monkeypatch.setattr("sys.argv", ["trained.py", kind, str(tmp_path / "run"), "--output", str(tmp_path / "table")])
+    with pytest.raises(SystemExit) as stop, trained.exit_on_error("trained"):
+        trained.main()
+    assert_states(capsys.readouterr().err if stop.value.code == 1 else str(stop.value), tmp_path / "run")
+    assert not (tmp_path / "table.json").exists()
 
 
 def test_position_encodings_of_several_seeds_are_one_table(tmp_path):
@@ -349,27 +267,6 @@ def test_position_encodings_of_several_seeds_are_one_table(tmp_path):
         with pytest.raises(SystemExit) as stop:
             trained.positions(*folders)
         assert_states(str(stop.value), *words)
-
-
-def test_unfinished_results_and_folders_too_many_are_named(tmp_path, monkeypatch, capsys):
-    import trained
-
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "results.json").write_text(
-        '{"settings": {"texts": {"train": 8}}, "runs": [], "rows": [], "results": {}, "seeds": {}, "comparisons": []}'
-    )
-    for kind in ("translation", "characters", "classification", "retrieval", "triplets"):
-        monkeypatch.setattr(
-            "sys.argv", ["trained.py", kind, str(tmp_path / "run"), "--output", str(tmp_path / "table")]
-        )
-        with pytest.raises(SystemExit) as stop:
-            trained.main()
-        assert_states(str(stop.value), tmp_path / "run", "no run is finished")
-        assert not (tmp_path / "table.json").exists()
-    monkeypatch.setattr("sys.argv", ["trained.py", "translation", str(tmp_path / "run"), str(tmp_path / "other")])
-    with pytest.raises(SystemExit):
-        trained.main()
-    assert_states(capsys.readouterr().err, "translation takes one folder", "retrieval")
 
 
 def test_status_names_every_table(capsys):

@@ -22,7 +22,6 @@ from modeling_roformer.training.errors import TrainingError
 from modeling_roformer.training.runs.data_sets import is_data_set
 from modeling_roformer.training.runs.tables import read_table
 from modeling_roformer.training.runs.text_file import read_text
-from modeling_roformer.training.translation.pairs import read_pairs
 
 TEXTS = ["今天天气很好。", "明月几时有", "租客要求退还押金"]
 NAMES = ["a.jsonl", "a.json", "a.ndjson", "a.NDJSON.gz", "wiki_00", "wiki_00.gz", "a.txt", "a.txt.gz", "a.data"]
@@ -126,13 +125,11 @@ def test_a_line_that_is_no_object_is_named(tmp_path):
         documents(path)
 
 
-def test_one_whole_text_and_parallel_lines_refuse_it(tmp_path):
+def test_one_whole_text_refuses_it(tmp_path):
     """There no field can be named."""
     path = json_lines(tmp_path / "wiki_00")
     with refused(TrainingError, path, "JSON Lines"):
         read_text(path)
-    with refused(TrainingError, path, "JSON Lines"):
-        read_pairs(path, write(tmp_path / "b.txt", "a\nb\nc\n"))
     long = write(tmp_path / "long.txt", "明" * (6 << 20))  # a text may be one long line
     assert len(read_text(long)) == 6 << 20
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from ..output.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .comparing.curves import draw_learning_curves
+    from .comparing.curves import draw_learning_curves, draw_panels
+    from .comparing.paired_bootstrap import Difference, paired_bootstrap
     from .errors import TrainingError, exit_on_error
     from .finetuning.glue import GLUE_TASKS, read_glue
     from .metrics import metric
@@ -22,22 +23,34 @@ if TYPE_CHECKING:
     from .pretraining.near_duplicates import near_duplicates
     from .pretraining.pretrain import held_out_scores, pretrain
     from .pretraining.stages import Stage, read_stages, usual_stage
+    from .retrieval.search import RETRIEVAL_METRICS, PassageSearch, bm25
     from .runs.data import load_data, load_texts
     from .runs.finite_callback import FiniteCallback, NotFinite
     from .runs.learning_rate import fine_tuning_rate
     from .runs.run_folder import Run, last_checkpoint, start_run
+    from .runs.splits import split_by
     from .runs.spread import print_scores, spread
     from .runs.starting_models import fresh_model, load_tokenizer, trained_model
+    from .translation.averaging import average_checkpoints
+    from .translation.tokenizer import train_translation_tokenizer
+    from .triplets.baselines import TRIPLET_BASELINES, text_blind, tf_idf
+    from .triplets.data import TripletCollator, load_triplets
+    from .triplets.decisions import triplet_accuracy, triplet_decisions, triplet_results
 
 __all__ = [
-    "GLUE_TASKS", "Corpus", "DocumentTokenizer", "FiniteCallback", "MaskingCollator", "MuonAndAdamW", "NotFinite",
-    "Run", "Stage", "TrainingError", "draw_learning_curves", "exit_on_error", "fine_tuning_rate", "fresh_model",
-    "held_out_scores", "last_checkpoint", "load_data", "load_texts", "load_tokenizer", "metric", "near_duplicates",
-    "pretrain", "print_scores", "read_glue", "read_stages", "spread", "start_run", "trained_model", "usual_stage",
+    "GLUE_TASKS", "RETRIEVAL_METRICS", "TRIPLET_BASELINES", "Corpus", "Difference", "DocumentTokenizer",
+    "FiniteCallback", "MaskingCollator", "MuonAndAdamW", "NotFinite", "PassageSearch", "Run", "Stage", "TrainingError",
+    "TripletCollator", "average_checkpoints", "bm25", "draw_learning_curves", "draw_panels", "exit_on_error",
+    "fine_tuning_rate", "fresh_model", "held_out_scores", "last_checkpoint", "load_data", "load_texts",
+    "load_tokenizer", "load_triplets", "metric", "near_duplicates", "paired_bootstrap", "pretrain", "print_scores",
+    "read_glue", "read_stages", "split_by", "spread", "start_run", "text_blind", "tf_idf",
+    "train_translation_tokenizer", "trained_model", "triplet_accuracy", "triplet_decisions", "triplet_results",
+    "usual_stage",
 ]  # fmt: skip
 
 _MODULES = {
-    "comparing.curves": ("draw_learning_curves",),
+    "comparing.curves": ("draw_learning_curves", "draw_panels"),
+    "comparing.paired_bootstrap": ("Difference", "paired_bootstrap"),
     "errors": ("TrainingError", "exit_on_error"),
     "finetuning.glue": ("GLUE_TASKS", "read_glue"),
     "metrics": ("metric",),
@@ -47,11 +60,18 @@ _MODULES = {
     "pretraining.near_duplicates": ("near_duplicates",),
     "pretraining.pretrain": ("held_out_scores", "pretrain"),
     "pretraining.stages": ("Stage", "read_stages", "usual_stage"),
+    "retrieval.search": ("RETRIEVAL_METRICS", "PassageSearch", "bm25"),
     "runs.data": ("load_data", "load_texts"),
     "runs.finite_callback": ("FiniteCallback", "NotFinite"),
     "runs.learning_rate": ("fine_tuning_rate",),
     "runs.starting_models": ("fresh_model", "load_tokenizer", "trained_model"),
     "runs.run_folder": ("Run", "last_checkpoint", "start_run"),
+    "runs.splits": ("split_by",),
     "runs.spread": ("print_scores", "spread"),
+    "translation.averaging": ("average_checkpoints",),
+    "translation.tokenizer": ("train_translation_tokenizer",),
+    "triplets.baselines": ("TRIPLET_BASELINES", "text_blind", "tf_idf"),
+    "triplets.data": ("TripletCollator", "load_triplets"),
+    "triplets.decisions": ("triplet_accuracy", "triplet_decisions", "triplet_results"),
 }
 __getattr__, __dir__ = lazy_names(__name__, {name: module for module, names in _MODULES.items() for name in names})

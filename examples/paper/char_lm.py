@@ -12,21 +12,31 @@ texts of 1,024 tokens, batches of 128, learning rate 1e-4; and the 266 features 
 
 import argparse
 import math
-from itertools import chain
+import shutil
 from pathlib import Path
 
-import roformer_command  # noqa: F401, first: the package then imports models where they are used
-from modeling_roformer.training.errors import TrainingError, exit_on_error
-from modeling_roformer.training.runs.arguments import positive_integer, positive_rate, require_files, seed_number
+import torch
+from rich.console import Console
+from rich.table import Table
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Trainer, TrainingArguments, set_seed
+
+from modeling_roformer import RoFormerConfig, RoFormerForCausalLM
+from modeling_roformer.training import (
+    FiniteCallback,
+    TrainingError,
+    draw_panels,
+    exit_on_error,
+    last_checkpoint,
+    start_run,
+)
+from modeling_roformer.training.comparing.curves import points, smooth
 
 VARIANTS = {
     "none": {"position_encoding": "none"},
     "after": {"linear_rotation": "after"},
     "before": {"linear_rotation": "before"},
 }
-# Options that may change when a run resumes.
-NOT_COMPARED = ("output", "variants", "paper", "device_batch", "prompt", "new_tokens")
-PICTURE = "losses.png"
 LONGEST_PROMPT = 100  # characters, by default: a text may have all its characters on one line
 PAPER = {
     "layers": 12,
@@ -42,57 +52,36 @@ PAPER = {
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=Path, help="a text file")
-    parser.add_argument("--output", type=Path, required=True, help="folder of the runs, one per variant")
+    parser.add_argument("--output", type=Path, required=True, help="a new folder, for the models of all variants")
+    parser.add_argument("--resume", action="store_true", help="go on with the runs in --output")
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS), help="where RoPE is applied")
     parser.add_argument("--unit", choices=("character", "byte"), default="character", help="a token")
     parser.add_argument("--paper", action="store_true", help="the paper's size, in place of the next seven options")
-    parser.add_argument("--layers", type=positive_integer, default=4)
-    parser.add_argument("--hidden-size", type=positive_integer, default=128)
-    parser.add_argument("--heads", type=positive_integer, default=4)
-    parser.add_argument("--length", type=positive_integer, default=256, help="tokens per text")
-    parser.add_argument("--batch-size", type=positive_integer, default=16, help="texts per step")
-    parser.add_argument("--learning-rate", type=positive_rate, default=1e-3)
-    parser.add_argument("--features", type=positive_integer, default=64, help="random features per head")
-    parser.add_argument("--steps", type=positive_integer, default=1000)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--hidden-size", type=int, default=128)
+    parser.add_argument("--heads", type=int, default=4)
+    parser.add_argument("--length", type=int, default=256, help="tokens per text")
+    parser.add_argument("--batch-size", type=int, default=16, help="texts per step")
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--features", type=int, default=64, help="random features per head")
+    parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument(
-        "--eval-steps", type=positive_integer, default=100, help="steps between evaluations, and between checkpoints"
+        "--eval-steps", type=int, default=100, help="steps between evaluations, and between checkpoints"
     )
     parser.add_argument(
-        "--device-batch", type=positive_integer, help="texts that a device computes at once; default: the whole batch"
+        "--device-batch", type=int, help="texts that a device computes at once; default: the whole batch"
     )
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
-    parser.add_argument("--seed", type=seed_number, default=0)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--prompt", help="text to continue at the end; default: the start of the first line of TEXT")
-    parser.add_argument("--new-tokens", type=positive_integer, default=200)
+    parser.add_argument("--new-tokens", type=int, default=200)
     chosen = parser.parse_args()
     if chosen.paper:
         vars(chosen).update(PAPER)
     chosen.device_batch = chosen.device_batch or chosen.batch_size
     if chosen.batch_size % chosen.device_batch:
         parser.error(f"--batch-size {chosen.batch_size} is not a multiple of --device-batch {chosen.device_batch}")
-    require_files([chosen.text])
     return chosen
-
-
-with exit_on_error("char_lm"):
-    if __name__ == "__main__":
-        read_arguments()  # before the imports, which take seconds
-    import torch
-    from rich.console import Console
-    from rich.table import Table
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast, TrainingArguments, set_seed
-
-    from modeling_roformer import RoFormerConfig, RoFormerForCausalLM
-    from modeling_roformer.files.atomic_folder import output_folder
-    from modeling_roformer.training.comparing.curves import draw_panels, points, smooth
-    from modeling_roformer.training.runs.checkpointing import CheckpointingTrainer
-    from modeling_roformer.training.runs.device import ON_CPU, processes
-    from modeling_roformer.training.runs.digests import digest_of_text
-    from modeling_roformer.training.runs.finite import NotFinite, show_failed
-    from modeling_roformer.training.runs.kept_model import digest_of_kept, is_kept, require_room
-    from modeling_roformer.training.runs.resuming import ResultsFile, require_values, run_lock
-    from modeling_roformer.training.runs.text_file import read_text
 
 
 def make_tokenizer(text: str, unit: str) -> PreTrainedTokenizerFast:
@@ -142,15 +131,10 @@ def new_model(config: RoFormerConfig, seed: int) -> RoFormerForCausalLM:
     return RoFormerForCausalLM(config)
 
 
-def train(
-    model: RoFormerForCausalLM, parts: dict[str, list], chosen: argparse.Namespace, folder: Path, run: dict
-) -> tuple:
-    """Train, from the last checkpoint of this run if there is one. Return the log and the loss on the test part.
-
-    Raises NotFinite if the run fails.
-    """
+def train(model: RoFormerForCausalLM, parts: dict[str, list], chosen: argparse.Namespace, folder: Path) -> Trainer:
+    """Train, from the last checkpoint if there is one."""
     arguments = TrainingArguments(
-        folder,
+        str(folder),
         seed=chosen.seed,
         max_steps=chosen.steps,
         per_device_train_batch_size=chosen.device_batch,
@@ -165,38 +149,17 @@ def train(
         save_total_limit=2,
         logging_steps=max(1, chosen.steps // 200),
         report_to=[],
-        use_cpu=ON_CPU,
     )
     data = {"train_dataset": parts["training"], "eval_dataset": parts["validation"]}
-    trainer = CheckpointingTrainer(model, arguments, run=run, **data)
-    trainer.train_or_resume()
-    loss = trainer.evaluate(parts["test"], metric_key_prefix="test")["test_loss"]
-    return trainer.state.log_history, loss
-
-
-def read_results(saved: dict) -> dict[str, dict]:
-    """Return the results of a results.json by variant. Raise an error if one of them is misshapen."""
-    results = dict(saved["results"])
-    for result in results.values():
-        if result.get("failed"):
-            require_values(texts=[result["failed"]])
-            continue
-        curves = [point for name in ("loss", "eval_loss") for point in points(result["log"], name)]
-        require_values(
-            [result.get("weights") or ""], [result["bits_per_character"], result["validation_loss"], *chain(*curves)]
-        )
-    return results
+    trainer = Trainer(model, arguments, callbacks=[FiniteCallback()], **data)
+    trainer.train(resume_from_checkpoint=last_checkpoint(folder))
+    return trainer
 
 
 def main() -> None:
-    chosen = read_arguments()
-    with run_lock(chosen.output):
-        compare(chosen, Console(markup=False))
-
-
-def compare(chosen: argparse.Namespace, console: Console) -> None:
     """Train a model of each variant and show the results."""
-    text = read_text(chosen.text)
+    chosen, console = read_arguments(), Console(markup=False)
+    text = chosen.text.read_text(encoding="utf-8-sig")
     if not text.strip():
         raise TrainingError(f"{chosen.text} is empty: use another file")
     tokenizer = make_tokenizer(text, chosen.unit)
@@ -206,71 +169,46 @@ def compare(chosen: argparse.Namespace, console: Console) -> None:
         name: texts_of(ids[first:last], chosen.length, name)
         for name, first, last in zip(("training", "validation", "test"), ends, ends[1:], strict=False)
     }
-    settings = {name: value for name, value in vars(chosen).items() if name not in NOT_COMPARED}
-    settings["text"] = digest_of_text(text)
-    file = ResultsFile("char_lm.py", chosen.output, settings)
-    results = file.read(read_results) or {}
-    # Before results.json is written: a command with other sizes would be refused as another run.
-    configs = {name: config_of(name, len(tokenizer), chosen) for name in VARIANTS}
-    file.write(results=results)
     in_test = len(tokenizer.decode(ids[ends[2] :])) / (len(ids) - ends[2])  # characters per token
-
-    start = new_model(configs["none"], chosen.seed).state_dict()
-    for name in chosen.variants:
-        place, result = chosen.output / name / "model", results.get(name, {})
-        if result.get("failed") or (result and is_kept(place, result.get("weights"))):
-            continue
-        require_room(place)
-        model = new_model(configs[name], chosen.seed)
-        model.load_state_dict(start)
-        print(f"RoPE: {name}, {model.num_parameters():,} parameters, {len(parts['training']):,} training texts")
-        try:
-            log, loss = train(model, parts, chosen, chosen.output / name, settings | {"variant": name})
-        except NotFinite as error:
-            if result:
-                print(f"{name} failed: {error}; its earlier result is kept")
-                continue
-            results[name] = {"failed": str(error)}
-        else:
+    settings = {name: value for name, value in vars(chosen).items() if name not in ("text", "prompt", "new_tokens")}
+    with start_run(chosen.output, settings, {"text": chosen.text}, chosen.resume) as run:
+        start = new_model(config_of("none", len(tokenizer), chosen), chosen.seed).state_dict()
+        for name in [name for name in chosen.variants if name not in run.results]:
+            model, checkpoints = new_model(config_of(name, len(tokenizer), chosen), chosen.seed), run.folder / name
+            model.load_state_dict(start)
+            print(f"RoPE: {name}, {model.num_parameters():,} parameters, {len(parts['training']):,} training texts")
+            trainer = train(model, parts, chosen, checkpoints)
+            loss = trainer.evaluate(parts["test"], metric_key_prefix="test")["test_loss"]
             model.config.use_cache = True
-            with output_folder(place, force=True) as folder:
+            with run.saving(f"{name}-model") as folder:
                 model.save_pretrained(folder)
                 tokenizer.save_pretrained(folder)
-            results[name] = {
+            run.results[name] = {
                 "bits_per_character": loss / math.log(2) / in_test,
-                "validation_loss": points(log, "eval_loss")[-1][1],
-                "log": log,
-                "weights": digest_of_kept(place),
+                "validation_loss": points(trainer.state.log_history, "eval_loss")[-1][1],
+                "log": trainer.state.log_history,
             }
-        file.write(results=results)
-
-    table = Table("RoPE", "bits per character", "validation loss", title=str(chosen.text))
-    shown = {name: results[name] for name in chosen.variants}
-    for name, result in shown.items():
-        if result.get("failed"):
-            table.add_row(name, "failed", "")
-        else:
+            run.save_results()
+            shutil.rmtree(checkpoints)
+        table = Table("RoPE", "bits per character", "validation loss", title=str(chosen.text))
+        for name, result in run.results.items():
             table.add_row(name, f"{result['bits_per_character']:.3f}", f"{result['validation_loss']:.4f}")
-    console.print(table)
-    show_failed({name: result.get("failed") for name, result in shown.items()})
-    logs = {name: result["log"] for name, result in shown.items() if not result.get("failed")}
-    panels = {
-        "training loss, smoothed": {name: smooth(points(log, "loss")) for name, log in logs.items()},
-        "validation loss": {name: points(log, "eval_loss") for name, log in logs.items()},
-    }
-    picture = draw_panels(chosen.output / PICTURE, panels)
-    *_, name = logs
-    place = chosen.output / name / "model"
-    if place.exists():  # otherwise it could not be made again
-        show_continuation(place, name, tokenizer, text, chosen, console)
-    print(f"\nlosses: {picture}; each folder beside it has a model")
+        console.print(table)
+        logs = {name: result["log"] for name, result in run.results.items()}
+        panels = {
+            "training loss, smoothed": {name: smooth(points(log, "loss")) for name, log in logs.items()},
+            "validation loss": {name: points(log, "eval_loss") for name, log in logs.items()},
+        }
+        picture = draw_panels(run.folder / "losses.png", panels)
+        show_continuation(run.folder / f"{name}-model", name, tokenizer, text, chosen, console)
+        print(f"\nlosses: {picture}; each folder beside it has a model")
 
 
 def show_continuation(
     place: Path, name: str, tokenizer: PreTrainedTokenizerFast, text: str, chosen: argparse.Namespace, console: Console
 ) -> None:
     """Print what a saved model writes after a line of the text."""
-    model = RoFormerForCausalLM.from_pretrained(place, device_map=processes().device)
+    model = RoFormerForCausalLM.from_pretrained(place)
     prompt = chosen.prompt or next(line for line in text.splitlines(keepends=True) if line.strip())[:LONGEST_PROMPT]
     inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
     set_seed(chosen.seed)

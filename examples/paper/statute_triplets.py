@@ -25,9 +25,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import roformer_command  # noqa: F401, first: the package then imports models where they are used
-from modeling_roformer.training.errors import TrainingError, exit_on_error
-from modeling_roformer.training.runs.arguments import positive_integer, require_files, require_place, seed_number
+import datasets
+import jieba
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from scipy.optimize import linear_sum_assignment
+from sklearn.ensemble import GradientBoostingClassifier
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from modeling_roformer.files import output_folder
+from modeling_roformer.tokenization.segmentation import JiebaSegmenter
+from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
+from modeling_roformer.training import TrainingError, exit_on_error, load_tokenizer, near_duplicates, tf_idf
 
 NUMBER = "[一二三四五六七八九十百千零〇两0-9０-９]+"
 ARTICLE = re.compile(rf"^第{NUMBER}条(之{NUMBER})?[\s　]*")
@@ -114,43 +128,14 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("tokenizer", help="folder of a saved tokenizer, which counts the tokens")
     parser.add_argument("--output", type=Path, required=True, help="a new folder")
     parser.add_argument("--field", default="text", help="field of JSON Lines with the statute")
-    parser.add_argument("--articles", type=positive_integer, default=10, help="minimum number of articles of a statute")
-    parser.add_argument("--least", type=positive_integer, default=800, help="minimum number of tokens of a text")
-    parser.add_argument("--most", type=positive_integer, default=3000, help="maximum number of tokens of a text")
-    parser.add_argument("--test", type=positive_integer, default=1000, help="test triplets")
-    parser.add_argument("--validation", type=positive_integer, default=150, help="validation triplets")
-    parser.add_argument(
-        "--train", type=positive_integer, default=1500, help="training triplets, at most; the rest of the statutes"
-    )
-    parser.add_argument("--seed", type=seed_number, default=0, help="seed of the splits and of the labels")
-    chosen = parser.parse_args()
-    require_files([chosen.laws])
-    require_place(chosen.tokenizer)
-    return chosen
-
-
-with exit_on_error("statute_triplets"):
-    if __name__ == "__main__":
-        read_arguments()  # before the imports, which take seconds
-    import jieba
-    import numpy as np
-    from rich.console import Console
-    from rich.progress import track
-    from rich.table import Table
-    from scipy.optimize import linear_sum_assignment
-    from sklearn.ensemble import GradientBoostingClassifier
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    from modeling_roformer.files.atomic_folder import output_folder
-    from modeling_roformer.tokenization.segmentation import JiebaSegmenter
-    from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
-    from modeling_roformer.training.pretraining.near_duplicates import near_duplicates
-    from modeling_roformer.training.runs.models import load_tokenizer
-    from modeling_roformer.training.triplets.baselines import tf_idf
-    from modeling_roformer.training.triplets.reading import LABELS, Triplet
+    parser.add_argument("--articles", type=int, default=10, help="minimum number of articles of a statute")
+    parser.add_argument("--least", type=int, default=800, help="minimum number of tokens of a text")
+    parser.add_argument("--most", type=int, default=3000, help="maximum number of tokens of a text")
+    parser.add_argument("--test", type=int, default=1000, help="test triplets")
+    parser.add_argument("--validation", type=int, default=150, help="validation triplets")
+    parser.add_argument("--train", type=int, default=1500, help="training triplets, at most; the rest of the statutes")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the splits and of the labels")
+    return parser.parse_args()
 
 
 def jieba_places() -> set[str]:
@@ -332,31 +317,35 @@ def style(text: str) -> np.ndarray:
     return np.concatenate([frequencies, *([np.mean(part), np.std(part), np.median(part)] for part in parts)])
 
 
-def known_from_style(train: list[Triplet], test: list[Triplet]) -> float:
+def known_from_style(train: list[dict], test: list[dict]) -> float:
     """Return the accuracy of a classifier of style: is B or C closer to A in each of its counts?"""
 
-    def features(triplets: list[Triplet]) -> np.ndarray:
-        a, b, c = (np.array([style(triplet.texts[name]) for triplet in triplets]) for name in "ABC")
+    def features(triplets: list[dict]) -> np.ndarray:
+        a, b, c = (np.array([style(triplet[name]) for triplet in triplets]) for name in "ABC")
         return abs(a - b) - abs(a - c)
 
-    examples, labels = features(train), np.array([triplet.label for triplet in train])
+    examples, labels = features(train), np.array([triplet["label"] for triplet in train])
     classifier = make_pipeline(
         StandardScaler(with_mean=False), LogisticRegression(C=0.003, max_iter=1000, fit_intercept=False)
     )
     classifier.fit(np.concatenate([examples, -examples]), np.concatenate([labels, 1 - labels]))  # B and C swapped
-    return float(classifier.score(features(test), [triplet.label for triplet in test]))
+    return float(classifier.score(features(test), [triplet["label"] for triplet in test]))
 
 
-def known_from_words(train: list[Triplet], test: list[Triplet]) -> float:
+def known_from_words(train: list[dict], test: list[dict]) -> float:
     """Return the accuracy of TF-IDF, as `finetune_triplet.py --baselines` has it."""
-    return float(np.mean(tf_idf(train, test) == [triplet.label for triplet in test]))
+    decisions = tf_idf(datasets.Dataset.from_list(train), datasets.Dataset.from_list(test))
+    return float(np.mean(decisions == [triplet["label"] for triplet in test]))
 
 
-def beginning(triplet: dict, tokens: int | None, count: Callable[[str], int]) -> Triplet:
-    """Return a triplet of the beginnings of its texts, with about so many tokens, or of the whole texts for None."""
-    texts = (triplet[name] for name in "ABC")
-    cut = (text if tokens is None else text[: len(text) * tokens // max(tokens, count(text))] for text in texts)
-    return Triplet(*cut, LABELS.index(triplet["label"]), "")
+def beginning(triplet: dict, tokens: int | None, count: Callable[[str], int]) -> dict:
+    """Return a triplet of the beginnings of its texts, with about so many tokens, or of the whole texts for None. Its
+    label is 0 for B and 1 for C."""
+    cut = {"label": "BC".index(triplet["label"])}
+    for name in "ABC":
+        text = triplet[name]
+        cut[name] = text if tokens is None else text[: len(text) * tokens // max(tokens, count(text))]
+    return cut
 
 
 def main() -> None:

@@ -16,11 +16,9 @@ from pathlib import Path
 
 from tokenizers import BertWordPieceTokenizer
 
-import roformer_command  # noqa: F401, first: the package then imports no models, which takes seconds
-from modeling_roformer.files.atomic_folder import output_folder
+from modeling_roformer.files import output_folder
 from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
-from modeling_roformer.training.errors import TrainingError, exit_on_error
-from modeling_roformer.training.runs.arguments import positive_integer
+from modeling_roformer.training import TrainingError, exit_on_error
 
 TITLE = re.compile(r" ?= (?!=)(.+) = *\n?")
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -30,9 +28,7 @@ def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path, help="WikiText, also as .gz")
     parser.add_argument("--output", type=Path, required=True, help="folder for train.txt, held_out.txt and vocab.txt")
-    parser.add_argument(
-        "--size", type=positive_integer, default=8000, help="maximum number of entries of the vocabulary"
-    )
+    parser.add_argument("--size", type=int, default=8000, help="maximum number of entries of the vocabulary")
     parser.add_argument("--held-out", type=int, default=10, metavar="N", help="hold out every Nth article")
     chosen = parser.parse_args()
     if chosen.held_out < 2:

@@ -1,1 +1,5 @@
 """Files of any folder: read up to a maximum size, and written so that each appears complete or not at all."""
+
+from .atomic_folder import output_folder
+
+__all__ = ["output_folder"]

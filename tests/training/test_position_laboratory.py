@@ -4,23 +4,21 @@ import json
 import math
 import re
 import statistics
+from itertools import product
 
 import pytest
 import torch
 from encoder import Encoder, SelfAttention, Sizes
+from helpers import script_process
 from helpers.messages import assert_states, refused
-from helpers.paths import REPOSITORY
 from helpers.properties import max_examples
-from helpers.scripts import run_script
 from hypothesis import given
 from hypothesis import strategies as st
 from position_encodings import ENCODINGS
-from transformers import Trainer
 
-from modeling_roformer.training.comparing import curves
-from modeling_roformer.training.runs.finite import NotFinite
+from modeling_roformer.training import NotFinite
 
-SCRIPT = REPOSITORY / "examples" / "paper" / "position_laboratory" / "compare.py"
+SCRIPT = "paper/position_laboratory/compare.py"
 D, HEADS = 6, 2  # width of a head, how many
 SIZES = Sizes(vocabulary=20, layers=2, width=D * HEADS, heads=HEADS, length=24)
 RELATIVE = ["shaw", "transformer_xl", "t5", "deberta", "alibi", "rotary"]
@@ -202,153 +200,57 @@ def test_everything_that_an_encoding_learns_gets_a_gradient(name):
     assert model.encoding.longest == (SIZES.length if name in ENDING else None)
 
 
+SMALL = ["--layers", 1, "--hidden-size", 8, "--heads", 2, "--length", 8, "--batch-size", 4, "--steps", 4]
+
+
 @pytest.fixture
-def run(tmp_path, monkeypatch, capfd):
-    """Run the script with arguments. Return its exit code, stdout and the last line of stderr."""
-    monkeypatch.chdir(tmp_path)
+def folder(tmp_path):
     (tmp_path / "text.txt").write_text("明月几时有，把酒问青天。\n" * 60, encoding="utf-8")
-    small = ["--layers", 1, "--hidden-size", 8, "--heads", 2, "--length", 8, "--batch-size", 4, "--steps", 4]
-
-    def run(*arguments, text="text.txt"):
-        return run_script(SCRIPT, [text, *small, "--output", "runs", *arguments], monkeypatch, capfd)
-
-    return run
+    return tmp_path
 
 
-def test_the_script_has_the_name_of_every_encoding():
-    from compare import NAMES
-
-    assert tuple(ENCODINGS) == NAMES
+def arguments(output, *more):
+    return ["text.txt", *SMALL, "--output", output, *more]
 
 
-def test_it_compares_and_goes_on_where_it_was_stopped(run, tmp_path, monkeypatch):
-    seen, step = {}, Trainer.training_step
-
-    def seeing(self, model, inputs, *rest):
-        name = self.args.output_dir.rpartition("/")[2]
-        _, batches = seen.setdefault(name, ({k: v.clone() for k, v in model.state_dict().items()}, {}))
-        batches[self.state.global_step] = inputs["input_ids"].clone(), inputs["labels"].clone()
-        if (name, self.state.global_step) == stop:
-            raise KeyboardInterrupt
-        return step(self, model, inputs, *rest)
-
-    monkeypatch.setattr(Trainer, "training_step", seeing)
-    names = ["--encodings", "learned", "shaw", "rotary"]
-    stop = None
-    code, out, err = run(*names)
+def test_encodings_are_compared_and_a_killed_run_goes_on(folder):
+    names = ["learned", "shaw", "rotary"]
+    given = ["--encodings", *names, "--seeds", 0, 1]
+    code, out, err = script_process.run(SCRIPT, folder, *arguments("whole", *given))
     assert code == 0, err
-    # Common weights, batches and masks are the same; what an encoding learns is its own.
-    common, batches = seen["rotary-0"]
-    assert len(batches) == 4 and not torch.equal(batches[0][0], batches[1][0])
-    for name in "learned-0", "shaw-0":
-        start, others = seen[name]
-        assert all(torch.equal(start[key], value) for key, value in common.items())
-        assert start.keys() > common.keys() and all(key.startswith("encoding.") for key in start.keys() - common.keys())
-        for at, both in batches.items():
-            assert all(torch.equal(a, b) for a, b in zip(both, others[at], strict=True))
-    ids, labels = batches[0]
-    masked = labels != -100
-    assert (ids == ids.max()).equal(masked) and 0 < masked.float().mean() < 0.5
-
-    def saved(folder):
-        return {run["encoding"]: run for run in json.loads((tmp_path / folder / "results.json").read_text())["runs"]}
-
-    results = saved("runs")
-    assert list(results) == names[1:]
-    for name, result in results.items():
-        assert result["seed"] == 0 and result["parameters"] == {"learned": 8 * 8, "shaw": 2 * 33 * 8, "rotary": 0}[name]
-        assert len(result["training"]) == 4
-        assert [found is None for found in result["measured"]] == [False, *[name == "learned"] * 3]
-        cells = ["1", *(f"{found['loss']:.3f}" if found else "–" for found in result["measured"])]
-        cells += [f"{result['tokens_per_second']:,.0f}", f"{result['parameters']}"]
-        assert re.search(rf"│ {name} +│ +" + " +│ +".join(map(re.escape, cells)) + " │", out), out
-        shares = [f"{found['accuracy']:.1%}" if found else "–" for found in result["measured"]]
-        assert re.search(rf"│ {name} +│ 1 +│ +" + " │ +".join(shares), out), out
+    saved = json.loads((folder / "whole" / "results.json").read_text())
+    assert list(saved) == names
+    for name, of in saved.items():
+        for result in of.values():
+            assert result["parameters"] == {"learned": 8 * 8, "shaw": 2 * 33 * 8, "rotary": 0}[name]
+            assert len(result["training"]) == 4
+            assert [found is None for found in result["measured"]] == [False, *[name == "learned"] * 3]
+        losses = [result["measured"][0]["loss"] for result in of.values()]
+        cells = f"{statistics.mean(losses):.3f} ± {statistics.stdev(losses):.3f}"
+        assert re.search(rf"│ {name} +│ 2 +│ +{re.escape(cells)} │", out), out
     assert_states(out, "learned", "end at 8")
-    assert (tmp_path / "runs" / "encodings.png").read_bytes().startswith(b"\x89PNG")
-    assert all(len(list((tmp_path / "runs" / f"{name}-0").glob("checkpoint-*"))) == 2 for name in names[1:])
-
-    stop = "shaw-0", 2
-    assert run(*names, "--output", "stopped")[0] == 130
-    seen.clear()
-    stop = None
-    assert run(*names, "--output", "stopped")[0] == 0
-    assert list(seen) == ["shaw-0", "rotary-0"] and list(seen["shaw-0"][1]) == [2, 3]
-    for at, both in seen["shaw-0"][1].items():
-        assert all(torch.equal(a, b) for a, b in zip(both, batches[at], strict=True))
-    again = saved("stopped")
-    for name in results:
-        assert again[name]["training"] == results[name]["training"]
-        assert again[name]["measured"] == results[name]["measured"]
-    # A run that is done is shown beside another one, and not repeated.
-    seen.clear()
-    code, out, _ = run("--encodings", "rotary", "none", "--output", "stopped")
-    assert code == 0 and list(seen) == ["none-0"] and "–" not in out and "shaw" not in out
-    # Another seed has other weights, batches and masks, and the table has means.
-    seen.clear()
-    code, out, _ = run("--encodings", "rotary", "rotary", "--seeds", 1, 0, 1, "--output", "stopped")
-    assert code == 0 and list(seen) == ["rotary-1"]
-    assert not torch.equal(seen["rotary-1"][1][0][0], batches[0][0])
-    assert not torch.equal(seen["rotary-1"][0]["prediction.weight"], common["prediction.weight"])
-    both = [saved("stopped")["rotary"], results["rotary"]]  # the last of that name is of seed 1
-    assert [of["seed"] for of in both] == [1, 0]
-    for at in range(4):
-        losses = [of["measured"][at]["loss"] for of in both]
-        assert_states(out, f"{statistics.mean(losses):.3f} ±", f"{statistics.stdev(losses):.3f}")
-
-
-def test_a_failed_run_is_named_and_the_others_compared(run, tmp_path, failing, monkeypatch):
-    failing("t5-0")
-    code, out, err = run("--encodings", "t5", "rotary")
+    assert (folder / "whole" / "encodings.png").read_bytes().startswith(b"\x89PNG")
+    script_process.kill_at(SCRIPT, folder, "parts/shaw-0/checkpoint-*/trainer_state.json", *arguments("parts", *given))
+    code, _, err = script_process.run(SCRIPT, folder, *arguments("parts", *given, "--resume"))
     assert code == 0, err
-    assert re.search(r"│ t5 +│ 0, 1 +│ +failed", out) and re.search(r"│ rotary +│ 1 +│ +\d", out)
-    assert_states(out, "failed: t5, seed 0", "nan at step 2")
-    results = tmp_path / "runs" / "results.json"
-    failed, done = json.loads(results.read_text(), parse_constant=pytest.fail)["runs"]
-    assert failed.keys() == {"encoding", "seed", "failed"} and failed["encoding"] == "t5" and "failed" not in done
-    # Another seed, which has not failed, is in the table and in the picture.
-    pictures, draw = [], curves.draw_panels
-    monkeypatch.setattr(
-        curves, "draw_panels", lambda file, panels, **rest: pictures.append(panels) or draw(file, panels, **rest)
-    )
-    code, out, err = run("--encodings", "t5", "rotary", "--seeds", 0, 1)
-    assert code == 0, err
-    assert re.search(r"│ t5 +│ 1, 1", out)
-    assert_states(out, "of seed 0 or 1")
-    assert all(list(panel) == ["t5, seed 1", "rotary"] and all(panel.values()) for panel in pictures[0].values())
-    monkeypatch.setattr(Trainer, "train", lambda *_, **__: pytest.fail("trained again"))
-    code, _, err = run("--encodings", "t5")
-    assert code == 1 and err.startswith("compare: ")
+    parts = json.loads((folder / "parts" / "results.json").read_text())
+    for name, seed in product(names, "01"):
+        assert parts[name][seed]["measured"] == saved[name][seed]["measured"]
 
 
-@pytest.mark.parametrize(
-    "misshapen",
-    [
-        {"measured": [{"loss": 1.0, "accuracy": 0.5}] * 3},
-        {"measured": [{"loss": "1", "accuracy": 0.5}] * 4},
-        {"measured": [{"loss": 1.0}] * 4},
-        {"training": [[1]]},
-        {"training": [[1, None]]},
-        {"parameters": "0"},
-        {"tokens_per_second": "9"},
-        {"seed": None},
-        {"seed": 1},  # twice
-        {"encoding": 1},
-        {"failed": 1},
-    ],
-)
-def test_misshapen_results_are_refused(misshapen):
-    from compare import read_runs
+def test_encoders_differ_in_positions_alone():
+    """All start with the same weights, except for what an encoding learns, and masks depend on seed and number."""
+    from compare import MaskedTexts
 
-    found = [{"loss": 1.0, "accuracy": 0.5}, None, None, None]
-    done = {"parameters": 0, "training": [[1, 2.0]], "tokens_per_second": None, "measured": found}
-    runs = [{"encoding": "learned", "seed": 0, **done}, {"encoding": "learned", "seed": 1, "failed": "the loss is nan"}]
-    assert read_runs({"runs": runs}) == runs
-    with pytest.raises((ValueError, LookupError, TypeError)):
-        read_runs({"runs": [runs[0] | misshapen, runs[1]]})
-    for key in runs[0]:
-        with pytest.raises(LookupError):
-            read_runs({"runs": [{name: value for name, value in runs[0].items() if name != key}]})
+    texts = torch.arange(32).view(4, 8)
+    same, other = (MaskedTexts(texts, 99, seed, 8) for seed in (0, 1))
+    assert len(same) == 8
+    first, again, later = same[1], same[1], same[5]  # the same text twice, with other masks
+    assert torch.equal(first["input_ids"], again["input_ids"])
+    assert any(not torch.equal(same[n]["labels"], same[n + 4]["labels"]) for n in range(4))
+    assert any(not torch.equal(same[n]["labels"], other[n]["labels"]) for n in range(8))
+    masked = later["labels"] != -100
+    assert torch.equal(later["input_ids"] == 99, masked) and torch.equal(later["labels"][masked], texts[1][masked])
 
 
 def test_the_loss_is_the_mean_over_masked_characters_if_there_are_any():
@@ -384,23 +286,15 @@ def test_measuring_is_per_masked_character():
     assert found["accuracy"] == (logits.argmax(-1) == ids[:7]).float().mean().item()
 
 
-def test_bad_arguments_are_named(run, tmp_path):
-    def refusal(*arguments, code=1, **text):
-        found, _, err = run(*arguments, **text)
-        assert found == code and not (tmp_path / "runs").exists()
-        return err
-
-    assert "missing.txt does not exist" in refusal(text="missing.txt")
-    (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe")
-    assert_states(refusal(text="bytes.txt"), "bytes.txt", "UTF-8")
-    assert_states(refusal("--length", 16), "text.txt", 78, "--length 16")
-    (tmp_path / "short.txt").write_text("明月几时有\n" * 14, encoding="utf-8")
-    assert_states(refusal("--length", 1, "--seeds", 0, 2, text="short.txt"), "short.txt", "seed 2")
-    assert_states(refusal("--hidden-size", 10, code=2), "--hidden-size", 10, "--heads", 2)
-    assert_states(refusal("--steps", 0, code=2), "--steps", 0)
-    assert "invalid choice: 'fixed'" in refusal("--encodings", "fixed", code=2)
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "results.json").write_text('{"settings": {"layers": 3}, "runs": []}')
-    assert_states(run()[2], "runs/results.json", "layers")
-    (tmp_path / "runs" / "results.json").write_text('{"settings": {}, "runs": [{"encoding": "rotary", "seed": 0}]}')
-    assert_states(run()[2], "runs/results.json", "damaged")
+@pytest.mark.parametrize(
+    ("more", "code", "facts"),
+    [
+        (["--length", 16], 1, ["text.txt", 78, "--length 16"]),
+        (["--hidden-size", 10], 2, ["--hidden-size", 10, "--heads", 2]),
+        (["--encodings", "fixed"], 2, ["'fixed'"]),
+    ],
+)
+def test_bad_arguments_are_named(folder, more, code, facts):
+    found, _, err = script_process.run(SCRIPT, folder, *arguments("runs", *more))
+    assert found == code and not (folder / "runs").exists()
+    assert_states(err, *facts)

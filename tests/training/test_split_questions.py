@@ -5,150 +5,71 @@ import random
 
 import pytest
 from helpers.messages import assert_states
-from helpers.paths import REPOSITORY
-from helpers.scripts import run_script
+from helpers.script_process import run
 
-SCRIPT = REPOSITORY / "examples" / "split_questions.py"
-PARTS = ("train", "validation", "test")
-
-
-def make_rows(groups=60):
-    """Return two passages for each article, and two questions for each passage."""
-    return [
-        {"q": f"问题{article}-{passage}-{number}", "p": f"段落{article}-{passage}", "article": f"文章{article}"}
-        for article in range(groups)
-        for passage in range(2)
-        for number in range(2)
-    ]
+SCRIPT, PARTS = "split_questions.py", ("train", "validation", "test")
+OPTIONS = ("--question", "q", "--passage", "p", "--output", "split")
+# Two passages for each article, and two questions for each passage.
+ROWS = [
+    {"q": f"问题{article}-{passage}-{number}", "p": f"段落{article}-{passage}", "article": f"文章{article}"}
+    for article in range(60)
+    for passage in range(2)
+    for number in range(2)
+]
 
 
-@pytest.fixture
-def run(tmp_path, monkeypatch, capfd):
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments):
-        return run_script(SCRIPT, arguments, monkeypatch, capfd)
-
-    return run
+def write(path, rows):
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 
-def write(name, rows):
-    with open(name, "w", encoding="utf-8") as file:
-        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+def read(folder, name):
+    return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def read(folder):
-    return {
-        part: [json.loads(line) for line in (folder / f"{part}.jsonl").read_text(encoding="utf-8").splitlines()]
-        for part in PARTS
-    }
-
-
-COLUMNS = ("--question", "q", "--passage", "p")
-
-
-def test_no_group_is_in_two_parts_and_nothing_is_lost(run, tmp_path):
-    rows = make_rows()
-    write("all.jsonl", rows)
-    code, out, err = run("all.jsonl", *COLUMNS, "--group", "article", "--output", "split")
+def test_no_group_is_in_two_parts_and_nothing_is_lost(tmp_path):
+    shuffled = random.Random(0).sample(ROWS, len(ROWS))
+    write(tmp_path / "one.jsonl", shuffled[:100])
+    write(tmp_path / "two.jsonl", shuffled[90:])  # ten rows are in both
+    code, out, err = run(SCRIPT, tmp_path, "one.jsonl", "two.jsonl", *OPTIONS, "--group", "article")
     assert code == 0, err
-    parts = read(tmp_path / "split")
+    parts = {part: read(tmp_path / "split", part) for part in PARTS}
     found = [(row["question"], row["passage"], row["group"]) for part in PARTS for row in parts[part]]
-    assert sorted(found) == sorted((row["q"], row["p"], row["article"]) for row in rows)
-    passages = (tmp_path / "split" / "passages.jsonl").read_text(encoding="utf-8").splitlines()
-    assert sorted(json.loads(line)["passage"] for line in passages) == sorted({row["p"] for row in rows})
+    assert sorted(found) == sorted((row["q"], row["p"], row["article"]) for row in ROWS)
+    passages = [row["passage"] for row in read(tmp_path / "split", "passages")]
+    assert sorted(passages) == sorted({row["p"] for row in ROWS})
     groups = [{row["group"] for row in parts[part]} for part in PARTS]
     assert sum(map(len, groups)) == len(set().union(*groups)) == 60
     assert len(groups[0]) > len(groups[2]) >= len(groups[1]) > 0
-    for part in PARTS:
-        assert f"{len(parts[part]):,}" in out
-    # Another order, in two files, with repeated rows: the same split.
-    shuffled = random.Random(0).sample(rows, len(rows))
-    write("one.jsonl", shuffled[:100])
-    write("two.jsonl", shuffled[90:])
-    assert run("one.jsonl", "two.jsonl", *COLUMNS, "--group", "article", "--output", "again")[0] == 0
-    again = read(tmp_path / "again")
-    for part in PARTS:
-        assert sorted(map(str, again[part])) == sorted(map(str, parts[part]))
+    assert_states(out, f"train: {len(parts['train'])} questions", f"{len(groups[0])} groups")
+    # Without --group, and with other questions, a passage decides alone.
+    write(tmp_path / "some.jsonl", ROWS[:100])
+    assert run(SCRIPT, tmp_path, "some.jsonl", *OPTIONS[:-1], "other")[0] == 0
+    passages = [{row["passage"] for row in read(tmp_path / "other", part)} for part in PARTS]
+    assert sum(map(len, passages)) == len(set().union(*passages)) == 50
 
 
-def test_passages_of_a_group_are_joined(run, tmp_path):
-    rows = make_rows()
-    for row in rows:
-        number = int(row["article"].removeprefix("文章"))
-        row["p"] += "长" * (number % 2)
-    write("all.jsonl", rows)
-    # Short groups are left out before passages in two parts are looked for.
+def test_passages_of_a_group_are_joined(tmp_path):
+    rows = [row | {"p": row["p"] + "长" * (int(row["article"][2:]) % 2)} for row in ROWS]
     short = [{"q": f"短{i}", "p": f"段落{i % 2}", "article": f"短{i}"} for i in range(30)]
-    write("all.jsonl", rows + short)
-    options = (*COLUMNS, "--group", "article", "--join", len("段落10-0长\n段落10-1长"), "--output", "split")
-    code, _, err = run("all.jsonl", *options)
+    write(tmp_path / "all.jsonl", rows + short)
+    least = len("段落10-0长\n段落10-1长")
+    code, _, err = run(SCRIPT, tmp_path, "all.jsonl", *OPTIONS, "--group", "article", "--join", least)
     assert code == 0, err
-    expected = {}
+    texts = {}
     for row in rows:
-        expected.setdefault(row["article"], {})[row["p"]] = None
-    kept = {"\n".join(of) for of in expected.values() if len("\n".join(of)) >= 15}
-    found = [row for part in read(tmp_path / "split").values() for row in part]
+        texts.setdefault(row["article"], {})[row["p"]] = None
+    kept = {"\n".join(of) for of in texts.values() if len("\n".join(of)) >= least}
+    found = [row for part in PARTS for row in read(tmp_path / "split", part)]
     assert 0 < len(kept) < 60 and {row["passage"] for row in found} == kept
-    assert all(row["passage"] == "\n".join(expected[row["group"]]) for row in found) and len(found) == 4 * len(kept)
+    assert all(row["passage"] == "\n".join(texts[row["group"]]) for row in found) and len(found) == 4 * len(kept)
 
 
-def test_groups_that_differ_by_a_space_are_one_and_equal_questions_are_joined_once(run, tmp_path):
-    rows = make_rows()
-    spaces = [" " * (place % 2) for place in range(len(rows))]
-    same = [
-        row | {"q": "何时？", "article": row["article"] + space, "p": row["p"] + space}
-        for row, space in zip(rows, spaces, strict=True)
-    ]
-    write("all.jsonl", rows + same)
-    assert run("all.jsonl", *COLUMNS, "--group", "article", "--join", 5, "--output", "split")[0] == 0
-    found = [row for part in read(tmp_path / "split").values() for row in part]
-    assert len({row["group"] for row in found}) == len({row["passage"] for row in found}) == 60
-    assert sum(row["question"] == "何时？" for row in found) == 60 and len(found) == len(rows) + 60
-
-
-def test_half_a_surrogate_pair_is_a_question_mark(run, tmp_path):
-    rows = [row | {"q": row["q"] + "\ud83d"} for row in make_rows()]
-    (tmp_path / "all.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    code, _, err = run("all.jsonl", *COLUMNS, "--group", "article", "--output", "split")
-    assert code == 0, err
-    found = [row["question"] for part in read(tmp_path / "split").values() for row in part]
-    assert len(found) == len(rows) and all(question[-1] == "?" for question in found)
-
-
-def test_without_groups_the_questions_of_a_passage_stay_together(run, tmp_path):
-    write("all.jsonl", make_rows())
-    assert run("all.jsonl", *COLUMNS, "--output", "split")[0] == 0
-    passages = [{row["passage"] for row in rows} for rows in read(tmp_path / "split").values()]
-    assert sum(map(len, passages)) == len(set().union(*passages)) == 120
-
-
-def test_bad_files_are_named_and_nothing_is_written(run, tmp_path):
-    def refusal(*arguments):
-        code, _, err = run(*arguments, "--output", "split")
-        assert code == 1 and not (tmp_path / "split").exists()
-        return err
-
-    write("all.jsonl", make_rows())
-    assert_states(refusal("missing.jsonl"), "missing.jsonl")
-    for name in ("nothing.jsonl", "nothing.csv"):
-        (tmp_path / name).touch()
-        assert_states(refusal(name), name, "is empty")
-    assert_states(refusal("all.jsonl"), "all.jsonl", "question", "--question")
-    assert_states(refusal("all.jsonl", *COLUMNS, "--group", "title"), "title", "--group")
-    write("few.jsonl", make_rows(1))
-    assert_states(refusal("few.jsonl", *COLUMNS, "--group", "article"), "no question is for")
-    rows = make_rows()
-    write("shared.jsonl", [{**row, "p": "同一段落"} for row in rows])
-    assert_states(refusal("shared.jsonl", *COLUMNS, "--group", "article"), "同一段落", "--group")
-    assert_states(refusal("shared.jsonl", *COLUMNS, "--group", "article", "--join", 4), "同一段落", "--group")
-    rows[3]["q"] = ""
-    write("empty.jsonl", rows)
-    assert_states(refusal("empty.jsonl", *COLUMNS), "empty.jsonl", 4, "q")
-    write("all.jsonl", make_rows())
-    (tmp_path / "split").mkdir()
-    (tmp_path / "split" / "mine.txt").write_text("mine")
-    code, _, err = run("all.jsonl", *COLUMNS, "--output", "split")
-    assert code == 1 and "--force" not in err
-    assert_states(err, "split", "not empty", "new folder")
-    assert [path.name for path in (tmp_path / "split").iterdir()] == ["mine.txt"]
+@pytest.mark.parametrize(("rows", "facts"), [
+    (ROWS[:2], ["no question is for"]), ([row | {"p": "同一段落"} for row in ROWS], ["同一段落", "--group"]),
+    ([*ROWS[:3], ROWS[3] | {"q": ""}], ["all.jsonl, row 4", "q is empty"]),
+])  # fmt: skip
+def test_bad_files_are_named_and_nothing_is_written(tmp_path, rows, facts):
+    write(tmp_path / "all.jsonl", rows)
+    code, _, err = run(SCRIPT, tmp_path, "all.jsonl", *OPTIONS, "--group", "article")
+    assert code == 1 and not (tmp_path / "split").exists()
+    assert_states(err, "split_questions: ", *facts)

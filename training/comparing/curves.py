@@ -15,7 +15,7 @@ _PANELS = {
     "loss": {"training": "loss", "held out": "eval_loss"},
     "accuracy": {"training": "accuracy", "held out": "eval_accuracy"},
 }
-_LEARNING = {"training loss": "loss", "validation loss": "eval_loss", "validation accuracy": "eval_accuracy"}
+LEARNING = {"training loss": "loss", "validation loss": "eval_loss", "validation accuracy": "eval_accuracy"}
 _STAGE = re.compile(r"stage-([1-9]\d*)")
 _FEW = 40  # points; curves with fewer get a marker at each
 _MANY = 7  # curves; a legend of as many would hide some of them
@@ -107,11 +107,14 @@ def draw_curves(output: str | Path) -> Path:
     return draw_panels(Path(output) / "curves.png", panels, borders=ends[:-1])
 
 
-def draw_learning_curves(logs: Mapping[object, Sequence[dict]], picture: str | Path) -> Path:
-    """Draw losses and validation accuracy of a fine-tuning against its epochs, from Trainer's log of each seed."""
+def draw_learning_curves(
+    logs: Mapping[object, Sequence[dict]], picture: str | Path, names: Mapping[str, str] = LEARNING
+) -> Path:
+    """Draw curves of a fine-tuning against its epochs, from Trainer's log of each seed. `names` maps the title of each
+    panel to its name in the logs."""
     panels = {
         title: {f"seed {seed}": points(log, name, "epoch") for seed, log in logs.items()}
-        for title, name in _LEARNING.items()
+        for title, name in names.items()
     }
     return draw_panels(Path(picture), panels, xlabel="epoch")
 

@@ -78,7 +78,8 @@ def load_texts(
     numbers as Python prints them, and class ids by their names.
 
     Args:
-        columns: names of the columns, or the new name of each column -> its name in the source.
+        columns: names of the columns, or the new name of each column -> its name in the source. A field of a struct is
+            a column, such as `translation.de`.
         source, split, options: see `load_data`.
 
     Raises a TrainingError that names source, column and row: there is no such column, or a value is missing or blank.
@@ -86,7 +87,7 @@ def load_texts(
     names = columns if isinstance(columns, Mapping) else {name: name for name in columns}
     if Path(source).is_file() and _format(Path(source))[0] == "csv":
         options["converters"] = dict.fromkeys(names.values(), str)
-    found = load_data(source, split, **options)
+    found = load_data(source, split, **options).flatten()
     if missing := [name for name in names.values() if name not in found.column_names]:
         raise TrainingError(f"{source} has no column {missing[0]}, only {', '.join(found.column_names)}")
     texts = {}

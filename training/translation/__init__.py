@@ -1,1 +1,1 @@
-"""Translation: sentence pairs, a joint vocabulary, batches by number of tokens, and the average of checkpoints."""
+"""Translation: a joint vocabulary, and the average of checkpoints."""

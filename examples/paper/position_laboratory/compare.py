@@ -19,12 +19,27 @@ import time
 from itertools import product
 from pathlib import Path
 
-import roformer_command  # noqa: F401, first: the package then imports models where they are used
-from modeling_roformer.training.errors import TrainingError, exit_on_error
-from modeling_roformer.training.runs.arguments import positive_integer, positive_rate, require_files, seed_number
+import torch
+from encoder import Encoder, Sizes
+from position_encodings import ENCODINGS
+from rich.console import Console
+from rich.table import Table
+from torch.utils.data import Dataset
+from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
 
-# The names of ENCODINGS, which needs torch.
-NAMES = ("none", "sinusoidal", "learned", "shaw", "transformer_xl", "t5", "tupe", "deberta", "alibi", "rotary")
+from modeling_roformer.training import (
+    FiniteCallback,
+    NotFinite,
+    TrainingError,
+    draw_panels,
+    exit_on_error,
+    last_checkpoint,
+    spread,
+    start_run,
+)
+from modeling_roformer.training.comparing.curves import points, smooth
+from modeling_roformer.training.pretraining.masking import uniform
+
 TIMES = (1, 2, 4, 8)  # lengths of the evaluation, in multiples of the trained one
 MASKED = 0.15  # share of the characters
 MEASURED = 1 << 17  # maximum number of characters to evaluate
@@ -33,47 +48,22 @@ MEASURED = 1 << 17  # maximum number of characters to evaluate
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=Path, help="a text file")
-    parser.add_argument("--output", type=Path, required=True, help="folder of the runs, one per encoding")
-    parser.add_argument("--encodings", nargs="+", choices=NAMES, default=list(NAMES))
-    parser.add_argument("--layers", type=positive_integer, default=4)
-    parser.add_argument("--hidden-size", type=positive_integer, default=128)
-    parser.add_argument("--heads", type=positive_integer, default=4)
-    parser.add_argument("--length", type=positive_integer, default=128, help="characters per training text")
-    parser.add_argument("--batch-size", type=positive_integer, default=32, help="texts per step")
-    parser.add_argument("--steps", type=positive_integer, default=2000)
-    parser.add_argument("--learning-rate", type=positive_rate, default=1e-3)
-    parser.add_argument("--seeds", type=seed_number, nargs="+", default=[0], help="seeds of weights, batches and masks")
+    parser.add_argument("--output", type=Path, required=True, help="a new folder")
+    parser.add_argument("--resume", action="store_true", help="go on with the runs in --output")
+    parser.add_argument("--encodings", nargs="+", choices=ENCODINGS, default=list(ENCODINGS))
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--hidden-size", type=int, default=128)
+    parser.add_argument("--heads", type=int, default=4)
+    parser.add_argument("--length", type=int, default=128, help="characters per training text")
+    parser.add_argument("--batch-size", type=int, default=32, help="texts per step")
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds of weights, batches and masks")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast in training")
     chosen = parser.parse_args()
     if chosen.hidden_size % (2 * chosen.heads):
         parser.error(f"--hidden-size {chosen.hidden_size} is not a multiple of twice --heads {chosen.heads}")
-    # A run named twice would count twice in the means.
-    chosen.encodings, chosen.seeds = list(dict.fromkeys(chosen.encodings)), list(dict.fromkeys(chosen.seeds))
-    require_files([chosen.text])
     return chosen
-
-
-with exit_on_error("compare"):
-    if __name__ == "__main__":
-        read_arguments()  # before the imports, which take seconds
-    import torch
-    from encoder import Encoder, Sizes
-    from position_encodings import ENCODINGS
-    from rich.console import Console
-    from rich.progress import track
-    from rich.table import Table
-    from torch.utils.data import Dataset
-    from transformers import TrainerCallback, TrainingArguments, set_seed
-
-    from modeling_roformer.training.comparing.curves import draw_panels, points, smooth
-    from modeling_roformer.training.pretraining.masking import uniform
-    from modeling_roformer.training.runs.checkpointing import CheckpointingTrainer
-    from modeling_roformer.training.runs.device import ON_CPU
-    from modeling_roformer.training.runs.digests import digest_of_text
-    from modeling_roformer.training.runs.finite import NotFinite, show_failed
-    from modeling_roformer.training.runs.resuming import ResultsFile, require_values, run_lock
-    from modeling_roformer.training.runs.spread import number_of_seeds, spread
-    from modeling_roformer.training.runs.text_file import read_text
 
 
 def number_characters(text: str) -> tuple[torch.Tensor, int]:
@@ -118,14 +108,10 @@ class StepTimes(TrainerCallback):
         self.seconds.append(time.perf_counter() - self.begun)
 
 
-def train(model: Encoder, texts: Dataset, seed: int, chosen: argparse.Namespace, folder: Path, run: dict) -> dict:
-    """Train, from the last checkpoint of this run if there is one. Return the losses, and tokens/s as the median of the
-    steps.
-
-    Raises NotFinite if the run fails.
-    """
+def train(model: Encoder, texts: Dataset, seed: int, chosen: argparse.Namespace, folder: Path) -> dict:
+    """Train, from the last checkpoint if there is one. Return the losses, and tokens/s as the median of the steps."""
     arguments = TrainingArguments(
-        folder,
+        str(folder),
         seed=seed,
         max_steps=chosen.steps,
         per_device_train_batch_size=chosen.batch_size,
@@ -136,11 +122,10 @@ def train(model: Encoder, texts: Dataset, seed: int, chosen: argparse.Namespace,
         save_total_limit=2,
         logging_steps=max(1, chosen.steps // 200),
         report_to=[],
-        use_cpu=ON_CPU,
     )
     times = StepTimes()
-    trainer = CheckpointingTrainer(model, arguments, train_dataset=texts, callbacks=[times], run=run)
-    trainer.train_or_resume()
+    trainer = Trainer(model, arguments, train_dataset=texts, callbacks=[FiniteCallback(), times])
+    trainer.train(resume_from_checkpoint=last_checkpoint(folder))
     speed = chosen.batch_size * chosen.length / statistics.median(times.seconds) if times.seconds else None
     return {"training": points(trainer.state.log_history, "loss"), "tokens_per_second": speed}
 
@@ -161,9 +146,7 @@ def measure(model: Encoder, held_out: dict[str, torch.Tensor], length: int, batc
     device = next(model.parameters()).device
     loss, right, count = 0.0, 0, 0
     ids, labels = (held_out[name].view(-1, length).split(batch) for name in ("input_ids", "labels"))
-    parts, console = list(zip(ids, labels, strict=True)), Console(stderr=True)
-    shown = {"console": console, "transient": True, "disable": not console.is_terminal}
-    for part, wanted in track(parts, f"measuring at {length:,}", **shown):
+    for part, wanted in zip(ids, labels, strict=True):
         wanted = wanted.to(device)
         masked = wanted != -100
         logits, wanted = model(part.to(device))["logits"][masked].float(), wanted[masked]
@@ -171,34 +154,15 @@ def measure(model: Encoder, held_out: dict[str, torch.Tensor], length: int, batc
         right += (logits.argmax(-1) == wanted).sum().item()
         count += len(wanted)
     if not math.isfinite(loss):
-        raise NotFinite(f"the loss at the length {length:,} is {loss}: a lower learning rate may help")
+        raise NotFinite(f"the loss at the length {length:,} is {loss}: use a lower learning rate")
     return {"loss": loss / count, "accuracy": right / count}
 
 
-def read_runs(saved: dict) -> list[dict]:
-    """Return the runs of a results.json. Raise an error if one of them is misshapen."""
-    runs = list(saved["runs"])
-    if len({(run["encoding"], run["seed"]) for run in runs}) < len(runs):
-        raise ValueError("a run twice")
-    for run in runs:
-        texts, numbers = [run["encoding"]], [run["seed"]]
-        if run.get("failed"):
-            texts.append(run["failed"])
-        else:
-            numbers += [run["parameters"], run["tokens_per_second"] or 0]
-            numbers += [number for step, loss in run["training"] for number in (step, loss)]
-            numbers += [found[name] for found in run["measured"] if found is not None for name in ("loss", "accuracy")]
-            if len(run["measured"]) != len(TIMES):
-                raise ValueError("other lengths")
-        require_values(texts, numbers)
-    return runs
-
-
-def tables(runs: list[dict], lengths: list[int]) -> tuple[Table, Table]:
+def tables(runs: dict[str, dict[str, dict]], lengths: list[int]) -> tuple[Table, Table]:
     """Return tables of loss and accuracy, with a row per encoding and a column per length.
 
-    The figures are means and standard deviations over the seeds that have not failed. `parameters` counts those that an
-    encoding adds.
+    `runs` has the result of each encoding and seed. The figures are means and standard deviations over the seeds.
+    `parameters` counts those that an encoding adds.
     """
     pair = []
     for metric, form in ("loss", ".3f"), ("accuracy", ".1%"):
@@ -206,32 +170,21 @@ def tables(runs: list[dict], lengths: list[int]) -> tuple[Table, Table]:
         table.columns[0].overflow = "fold"  # a narrow terminal would cut the names
         for column in table.columns[2:]:
             column.justify = "right"
-        for name in dict.fromkeys(run["encoding"] for run in runs):
-            every = [run for run in runs if run["encoding"] == name]
-            same = [run for run in every if not run.get("failed")]
-            seeds = number_of_seeds(len(same), len(every) - len(same))
-            if not same:
-                table.add_row(name, seeds, "failed")
-                continue
+        for name, of in runs.items():
+            same = [*of.values()]
             by_length = zip(*(run["measured"] for run in same), strict=True)
-            cells = [spread([of[metric] for of in found], form) if all(found) else "–" for found in by_length]
+            cells = [spread([one[metric] for one in found], form) if all(found) else "–" for found in by_length]
             speeds = [run["tokens_per_second"] for run in same if run["tokens_per_second"]]
             speed = f"{statistics.median(speeds):,.0f}" if speeds else ""
-            table.add_row(name, seeds, *cells, speed, f"{same[0]['parameters']:,}")
+            table.add_row(name, str(len(same)), *cells, speed, f"{same[0]['parameters']:,}")
         pair.append(table)
     return tuple(pair)
 
 
 def main() -> None:
-    chosen = read_arguments()
-    with run_lock(chosen.output):
-        compare(chosen)
-
-
-def compare(chosen: argparse.Namespace) -> None:
     """Train an encoder with each encoding, evaluate it at all lengths, and show the results."""
-    text = read_text(chosen.text)
-    ids, mask_id = number_characters(text)
+    chosen = read_arguments()
+    ids, mask_id = number_characters(chosen.text.read_text(encoding="utf-8-sig"))
     lengths = [times * chosen.length for times in TIMES]
     end = len(ids) * 9 // 10
     measured = min(len(ids) - end, MEASURED) // lengths[-1] * lengths[-1]
@@ -241,66 +194,45 @@ def compare(chosen: argparse.Namespace) -> None:
             f"{TIMES[-1]} times --length {chosen.length}"
         )
     pieces = ids[: end // chosen.length * chosen.length].view(-1, chosen.length)
-    held_out = {seed: mask(ids[end : end + measured], mask_id, seed, 0) for seed in chosen.seeds}
-    for seed, masked in held_out.items():
-        if (masked["labels"] == -100).all():
-            raise TrainingError(f"{chosen.text} is too short: seed {seed} masks no character of its last tenth")
-
-    settings = {name: value for name, value in vars(chosen).items() if name not in ("output", "encodings", "seeds")}
-    settings["text"] = digest_of_text(text)
-    file = ResultsFile("compare.py", chosen.output, settings)
-    runs = file.read(read_runs) or []
-    file.write(runs=runs)
-
-    sizes = Sizes(mask_id + 1, chosen.layers, chosen.hidden_size, chosen.heads, chosen.length)
-    for seed, name in product(chosen.seeds, chosen.encodings):
-        if any((run["encoding"], run["seed"]) == (name, seed) for run in runs):
-            continue
-        set_seed(seed)
-        common = Encoder(sizes, ENCODINGS["none"]).state_dict()
-        set_seed(seed)
-        model = Encoder(sizes, ENCODINGS[name])
-        model.load_state_dict(common, strict=False)  # an encoding may have parameters of its own
-        parameters = sum(parameter.numel() for parameter in model.encoding.parameters())
-        print(f"{name} positions, seed {seed}, {parameters:,} parameters for them, {len(pieces):,} training texts")
-        texts = MaskedTexts(pieces, mask_id, seed, chosen.steps * chosen.batch_size)
-        run = {"encoding": name, "seed": seed, "parameters": parameters}
-        try:
-            own = settings | {"encoding": name, "seed": seed}
-            run |= train(model, texts, seed, chosen, chosen.output / f"{name}-{seed}", own)
-            run["measured"] = [
-                measure(model, held_out[seed], length, max(1, chosen.batch_size * chosen.length // length))
+    settings = {name: value for name, value in vars(chosen).items() if name != "text"}
+    with start_run(chosen.output, settings, {"text": chosen.text}, chosen.resume) as run:
+        sizes = Sizes(mask_id + 1, chosen.layers, chosen.hidden_size, chosen.heads, chosen.length)
+        for seed, name in product(chosen.seeds, chosen.encodings):
+            of_encoding = run.results.setdefault(name, {})
+            if str(seed) in of_encoding:
+                continue
+            set_seed(seed)
+            common = Encoder(sizes, ENCODINGS["none"]).state_dict()
+            set_seed(seed)
+            model = Encoder(sizes, ENCODINGS[name])
+            model.load_state_dict(common, strict=False)  # an encoding may have parameters of its own
+            parameters = sum(parameter.numel() for parameter in model.encoding.parameters())
+            print(f"{name} positions, seed {seed}, {parameters:,} parameters for them, {len(pieces):,} training texts")
+            texts = MaskedTexts(pieces, mask_id, seed, chosen.steps * chosen.batch_size)
+            result = train(model, texts, seed, chosen, run.folder / f"{name}-{seed}")
+            held_out = mask(ids[end : end + measured], mask_id, seed, 0)
+            result["measured"] = [
+                measure(model, held_out, length, max(1, chosen.batch_size * chosen.length // length))
                 for length in lengths
             ]
-        except NotFinite as error:
-            run = {"encoding": name, "seed": seed, "failed": str(error)}
-        runs.append(run)
-        file.write(runs=runs)
-
-    shown = [
-        run for name in chosen.encodings for run in runs if run["encoding"] == name and run["seed"] in chosen.seeds
-    ]
-    Console(markup=False).print(*tables(shown, lengths), sep="\n")
-    show_failed({f"{run['encoding']}, seed {run['seed']}": run.get("failed") for run in shown})
-    done = {(run["encoding"], run["seed"]): run for run in shown if not run.get("failed")}
-    drawn = {}  # of each encoding, the first seed that has not failed
-    for name in chosen.encodings:
-        if seeds := [seed for seed in chosen.seeds if (name, seed) in done]:
-            other = f", seed {seeds[0]}" if seeds[0] != chosen.seeds[0] else ""
-            drawn[f"{name}{other}"] = done[name, seeds[0]]
-    panels = {
-        "training loss, smoothed": {name: smooth(run["training"]) for name, run in drawn.items()},
-        "accuracy": {
-            name: [(length, found["accuracy"]) for length, found in zip(lengths, run["measured"], strict=True) if found]
-            for name, run in drawn.items()
-        },
-    }
-    axes = dict(zip(panels, ("step", "length in characters"), strict=True))
-    picture = draw_panels(chosen.output / "encodings.png", panels, xlabel=axes)
-    if ended := list(dict.fromkeys(name for (name, _), run in done.items() if None in run["measured"])):
-        print(f"–: {' and '.join(ended)} positions end at {chosen.length}, the trained length")
-    seeds = " or ".join(str(seed) for seed in chosen.seeds if any(run["seed"] == seed for run in drawn.values()))
-    print(f"training losses, and accuracy on longer texts, of seed {seeds}: {picture}")
+            of_encoding[str(seed)] = {"parameters": parameters, **result}
+            run.save_results()
+        Console(markup=False).print(*tables(run.results, lengths), sep="\n")
+        first = {name: of[str(chosen.seeds[0])] for name, of in run.results.items()}
+        panels = {
+            "training loss, smoothed": {name: smooth(of["training"]) for name, of in first.items()},
+            "accuracy": {
+                name: [
+                    (length, found["accuracy"]) for length, found in zip(lengths, of["measured"], strict=True) if found
+                ]
+                for name, of in first.items()
+            },
+        }
+        axes = dict(zip(panels, ("step", "length in characters"), strict=True))
+        picture = draw_panels(run.folder / "encodings.png", panels, xlabel=axes)
+        if ended := [name for name, of in first.items() if None in of["measured"]]:
+            print(f"–: {' and '.join(ended)} positions end at {chosen.length}, the trained length")
+        print(f"training losses, and accuracy on longer texts, of seed {chosen.seeds[0]}: {picture}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Retrieval: the passages that answer questions, found by vectors or by words."""
