@@ -98,10 +98,9 @@ def make_trainer(chosen: argparse.Namespace, parts: dict[str, datasets.Dataset],
 def main() -> None:
     chosen = read_arguments()
     chosen.learning_rate = chosen.learning_rate or training.fine_tuning_rate(AutoConfig.from_pretrained(chosen.model))
-    files = {part: file for part in PARTS if (file := getattr(chosen, part))}
-    settings = {name: value for name, value in vars(chosen).items() if name not in (*PARTS, "model")}
-    with training.start_run(chosen.output, settings, {**files, "model": chosen.model}, chosen.resume) as run:
-        loaded = {part: training.load_triplets(file, chosen.columns, part) for part, file in files.items()}
+    data = {name: getattr(chosen, name) for name in (*PARTS, "model")}
+    with training.start_run(chosen.output, vars(chosen), data, chosen.resume) as run:
+        loaded = {part: training.load_triplets(data[part], chosen.columns, part) for part in PARTS if data[part]}
         trained = run.results.setdefault(TRAINED, {})
         for seed in [str(seed) for seed in chosen.seeds if str(seed) not in trained]:
             parts, folder = split(loaded, int(seed)), run.folder / f"seed-{seed}"

@@ -87,8 +87,7 @@ def main() -> None:
     chosen.learning_rate = chosen.learning_rate or training.fine_tuning_rate(AutoConfig.from_pretrained(chosen.model))
     columns = dict(zip(PAIR, chosen.columns, strict=True))
     data = {name: getattr(chosen, name) for name in (*PARTS, "model", "passages")}
-    settings = {name: value for name, value in vars(chosen).items() if name not in data}
-    with training.start_run(chosen.output, settings, data, chosen.resume) as run:
+    with training.start_run(chosen.output, vars(chosen), data, chosen.resume) as run:
         parts = {part: training.load_texts(data[part], columns, part) for part in PARTS if data[part]}
         if "validation" not in parts:
             parts["train"], parts["validation"] = training.split_by(parts["train"], "passage", 0.1)

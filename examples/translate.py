@@ -99,8 +99,7 @@ def main() -> None:
     chosen = read_arguments()
     bleu = sacrebleu.BLEU(tokenize=chosen.bleu_tokenize)
     files, columns = {part: getattr(chosen, part) for part in PARTS}, {"source": chosen.source, "target": chosen.target}
-    settings = {name: value for name, value in vars(chosen).items() if name not in PARTS}
-    with training.start_run(chosen.output, settings, files, chosen.resume) as run:
+    with training.start_run(chosen.output, vars(chosen), files, chosen.resume) as run:
         parts = {part: training.load_texts(file, columns, part) for part, file in files.items() if file}
         for part in [part for part in PARTS if part not in parts]:
             parts["train"], parts[part] = training.split_by(parts["train"], "source", 0.1)

@@ -7,7 +7,7 @@ validation loss, and the last 5 % for the bits per character that are printed at
 weights and random features and read the same batches. They differ in where RoPE is applied: nowhere ("none"), "after"
 Performer's feature map (equation 19), or "before" it. `--paper` sets the paper's size: 12 layers of 768 with 12 heads,
 texts of 1,024 tokens, batches of 128, learning rate 1e-4; and the 266 features of the code that the paper cites,
-64·ln 64 for heads of 64. The same command resumes a stopped run.
+64·ln 64 for heads of 64.
 """
 
 import argparse
@@ -170,8 +170,7 @@ def main() -> None:
         for name, first, last in zip(("training", "validation", "test"), ends, ends[1:], strict=False)
     }
     in_test = len(tokenizer.decode(ids[ends[2] :])) / (len(ids) - ends[2])  # characters per token
-    settings = {name: value for name, value in vars(chosen).items() if name not in ("text", "prompt", "new_tokens")}
-    with start_run(chosen.output, settings, {"text": chosen.text}, chosen.resume) as run:
+    with start_run(chosen.output, vars(chosen), {"text": chosen.text}, chosen.resume) as run:
         start = new_model(config_of("none", len(tokenizer), chosen), chosen.seed).state_dict()
         for name in [name for name in chosen.variants if name not in run.results]:
             model, checkpoints = new_model(config_of(name, len(tokenizer), chosen), chosen.seed), run.folder / name

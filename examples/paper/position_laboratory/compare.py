@@ -6,8 +6,7 @@
 TEXT is any text file; its characters are the tokens. The encoders are trained on the first 90 %: 15 % of the characters
 are masked and predicted. They are evaluated on the last 10 %, at the trained --length and at 2, 4 and 8 times that
 length, with the same characters masked at every length. All encoders of a seed start with the same weights, except for
-the parameters of an encoding, and read the same batches with the same masks. The same command resumes a stopped run;
-more encodings and seeds are added to the results.
+the parameters of an encoding, and read the same batches with the same masks.
 
 position_encodings/ has a file for each encoding, with its equation. encoder.py has the rest of the encoder.
 """
@@ -194,8 +193,7 @@ def main() -> None:
             f"{TIMES[-1]} times --length {chosen.length}"
         )
     pieces = ids[: end // chosen.length * chosen.length].view(-1, chosen.length)
-    settings = {name: value for name, value in vars(chosen).items() if name != "text"}
-    with start_run(chosen.output, settings, {"text": chosen.text}, chosen.resume) as run:
+    with start_run(chosen.output, vars(chosen), {"text": chosen.text}, chosen.resume) as run:
         sizes = Sizes(mask_id + 1, chosen.layers, chosen.hidden_size, chosen.heads, chosen.length)
         for seed, name in product(chosen.seeds, chosen.encodings):
             of_encoding = run.results.setdefault(name, {})
