@@ -132,9 +132,9 @@ class Texts:
         return size, partial(self._line_pieces, path, name)
 
     def _data_set(self, source: Path, name: str) -> Source:
-        from ...training.runs.data_sets import load_data_set
-
-        found = load_data_set(str(source))
+        with needs_extra("embed", ServingError):
+            from ...training.runs.data import load_data
+        found = load_data(str(source))
         batches = lambda columns: found.select_columns(columns).with_format("arrow").iter(_ROWS)  # noqa: E731
         where, schema = f"the data set {source}", found.features.arrow_schema
         return self._table(where, name, schema, found.data.nbytes, len(found), batches)
@@ -245,11 +245,11 @@ def file_names(files: Sequence[Path], sources: Sequence[str]) -> list[str]:
 
 
 def _is_data_set(source: str) -> bool:
-    if Path(source).is_file():
+    if Path(source).exists():
         return False
     with needs_extra("embed", ServingError):
-        from ...training.runs.data_sets import is_data_set
-    return is_data_set(source, TABLES)
+        from ...training.runs.data import may_be_on_hub
+    return may_be_on_hub(source)
 
 
 def _has_text(text: str | None) -> bool:

@@ -88,7 +88,14 @@ def test_not_utf_8(tmp_path):
         load_data(path)
 
 
-def test_no_file_and_no_data_set(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["missing.csv", "folder/missing", "/nowhere/missing"])
+def test_a_missing_file_is_not_sought_on_the_hub(name, monkeypatch, tmp_path):
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: pytest.fail("sought"))
+    with pytest.raises(TrainingError, match="does not exist"):
+        load_data(tmp_path / name)
+
+
+def test_an_unknown_data_set(monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    with pytest.raises(TrainingError, match="neither a file nor a data set"):
-        load_data(tmp_path / "missing.csv")
+    with pytest.raises(TrainingError, match="you/nothing is neither a file nor a data set"):
+        load_data("you/nothing")

@@ -88,7 +88,7 @@ def test_documents_that_are_refused(write, tmp_path):
             read_documents([source], field, cache=tmp_path / "cache")
 
     refusal(write("empty.txt", ["", " "]), "no text")
-    refusal(tmp_path / "missing.txt", "neither a file")
+    refusal(tmp_path / "missing.txt", "does not exist")
     bad = write("bad.jsonl", TEXTS)
     bad.write_bytes(bad.read_bytes() + b"{\n")
     refusal(bad, "cannot be read")

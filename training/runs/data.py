@@ -1,6 +1,7 @@
 """Data for training: files and data sets, read by `datasets`."""
 
 import csv
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -37,6 +38,8 @@ def load_data(source: str | Path, split: str = "train", cache: str | Path | None
     """
     path = Path(source)
     place, _, config = str(source).partition(":")
+    if not path.exists() and not may_be_on_hub(source):
+        raise TrainingError(f"{source} does not exist")
     if path.is_file():
         place, of_format = _format(path)
         config, split, options = "", "train", {"data_files": str(path), **of_format, **options}
@@ -51,6 +54,14 @@ def load_data(source: str | Path, split: str = "train", cache: str | Path | None
         reason = sentence_of(error.__cause__ or error).rstrip(".")
         what = "cannot be read" if path.exists() else "is neither a file nor a data set that can be read"
         raise TrainingError(f"{source} {what}: {reason}") from None
+
+
+def may_be_on_hub(source: str | Path) -> bool:
+    """Return whether a source may be the name of a data set on the Hub: it is no file or folder, nor written like
+    one."""
+    name = str(source).partition(":")[0]
+    is_name = re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*", name, re.ASCII)
+    return bool(is_name) and not Path(source).exists() and Path(name).suffix.lower() not in {*_FORMATS, ".gz"}
 
 
 def _format(path: Path) -> tuple[str, dict]:
