@@ -24,7 +24,6 @@ from rich.table import Table
 
 from modeling_roformer.training import RETRIEVAL_METRICS, TrainingError, exit_on_error, paired_bootstrap
 from modeling_roformer.training import spread as mean_and_deviation
-from modeling_roformer.training.runs.resuming import refuse_constant
 from modeling_roformer.training.runs.spread import number_of_seeds
 
 EXAMPLES = measure.ROOT / "examples"
@@ -33,10 +32,14 @@ sys.path += [str(EXAMPLES), str(EXAMPLES / "paper"), str(EXAMPLES / "paper" / "p
 OF_ENCODING = ("position_encoding", "max_position_embeddings", "model_type")
 
 
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is no finite number")
+
+
 def saved_in(folder: Path, name: str = "results.json") -> dict:
     path = folder / name
     try:
-        saved = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse_constant)
+        saved = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except OSError as error:
         sys.exit(f"{path} cannot be read ({error.strerror}): name the output folder of a training")
     except (ValueError, RecursionError) as error:

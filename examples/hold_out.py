@@ -58,7 +58,7 @@ def main() -> None:
     chosen = read_arguments()
     sources = [file for place in chosen.corpus for file in (sorted(place.rglob("*")) if place.is_dir() else [place])]
     sources = [file for file in sources if not file.is_dir()]
-    names = [file.name.removesuffix(".gz").rpartition(".")[0] for file in sources]
+    names = [Path(file.name.removesuffix(".gz")).stem for file in sources]
     if len(set(names)) < len(names):
         raise TrainingError(f"{', '.join(map(str, sources))}: two have the same name: rename one")
     texts = [Corpus([file], chosen.field).documents()["text"][:] for file in sources]

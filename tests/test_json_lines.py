@@ -18,10 +18,7 @@ from modeling_roformer.serving.vectors import texts as texts_module
 from modeling_roformer.serving.vectors.texts import Texts
 from modeling_roformer.tokenization.vocabulary_maker import corpus
 from modeling_roformer.tokenization.vocabulary_maker.corpus import CorpusError, corpus_files, is_json_lines, read_chunks
-from modeling_roformer.training.errors import TrainingError
-from modeling_roformer.training.runs.data_sets import is_data_set
-from modeling_roformer.training.runs.tables import read_table
-from modeling_roformer.training.runs.text_file import read_text
+from modeling_roformer.training import load_texts
 
 TEXTS = ["今天天气很好。", "明月几时有", "租客要求退还押金"]
 NAMES = ["a.jsonl", "a.json", "a.ndjson", "a.NDJSON.gz", "wiki_00", "wiki_00.gz", "a.txt", "a.txt.gz", "a.data"]
@@ -45,8 +42,8 @@ def embedded(path):
     return [text for shard in Texts((str(path),)).shards(10) for text in shard.texts]
 
 
-def table(path):
-    return read_table(path)["text"].tolist()
+def training(path):
+    return load_texts(path, ["text"])["text"][:]
 
 
 def embedded_by_document(path):
@@ -63,7 +60,7 @@ def test_a_file_that_is_one_text_is_the_same_in_any_number_of_chunks(read, tmp_p
 
 @pytest.mark.parametrize(
     "read",
-    [documents, embedded, embedded_by_document, table, read_texts],
+    [documents, embedded, embedded_by_document, training, read_texts],
     ids=lambda f: f.__name__,
 )
 @pytest.mark.parametrize("name", NAMES)
@@ -125,20 +122,10 @@ def test_a_line_that_is_no_object_is_named(tmp_path):
         documents(path)
 
 
-def test_one_whole_text_refuses_it(tmp_path):
-    """There no field can be named."""
-    path = json_lines(tmp_path / "wiki_00")
-    with refused(TrainingError, path, "JSON Lines"):
-        read_text(path)
-    long = write(tmp_path / "long.txt", "明" * (6 << 20))  # a text may be one long line
-    assert len(read_text(long)) == 6 << 20
-
-
 def test_a_folder_of_ndjson_is_a_corpus(tmp_path):
     (tmp_path / "folder").mkdir()
     files = [json_lines(tmp_path / "folder" / name) for name in ("a.ndjson", "b.ndjson.gz")]
     assert corpus_files([tmp_path / "folder"]) == files
-    assert not is_data_set(tmp_path / "folder") and not is_data_set("missing.ndjson")
 
 
 def roformer(folder, *arguments, **options) -> str:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from .comparing.paired_bootstrap import Difference, paired_bootstrap
     from .errors import TrainingError, exit_on_error
     from .finetuning.glue import GLUE_TASKS, read_glue
-    from .metrics import metric
     from .pretraining.documents import Corpus, DocumentTokenizer
     from .pretraining.masking import MaskingCollator
     from .pretraining.muon import MuonAndAdamW
@@ -42,7 +41,7 @@ __all__ = [
     "FiniteCallback", "MaskingCollator", "MuonAndAdamW", "NotFinite", "PassageSearch", "Run", "Stage", "TrainingError",
     "TripletCollator", "average_checkpoints", "bm25", "draw_learning_curves", "draw_panels", "exit_on_error",
     "fine_tuning_rate", "fresh_model", "held_out_scores", "last_checkpoint", "load_data", "load_texts",
-    "load_tokenizer", "load_triplets", "metric", "near_duplicates", "paired_bootstrap", "pretrain", "print_scores",
+    "load_tokenizer", "load_triplets", "near_duplicates", "paired_bootstrap", "pretrain", "print_scores",
     "read_glue", "read_stages", "split_by", "spread", "start_run", "text_blind", "tf_idf",
     "train_translation_tokenizer", "trained_model", "triplet_accuracy", "triplet_decisions", "triplet_results",
     "usual_stage",
@@ -53,7 +52,6 @@ _MODULES = {
     "comparing.paired_bootstrap": ("Difference", "paired_bootstrap"),
     "errors": ("TrainingError", "exit_on_error"),
     "finetuning.glue": ("GLUE_TASKS", "read_glue"),
-    "metrics": ("metric",),
     "pretraining.documents": ("Corpus", "DocumentTokenizer"),
     "pretraining.masking": ("MaskingCollator",),
     "pretraining.muon": ("MuonAndAdamW",),

@@ -12,7 +12,6 @@ from safetensors.numpy import save_file
 
 from modeling_roformer.conversion import convert
 from modeling_roformer.files.atomic_folder import output_folder
-from modeling_roformer.training.runs.checkpoints import atomic_checkpoint
 
 run = command_line.run  # the fixture
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
@@ -31,16 +30,6 @@ def assert_as_new(folder: Path, umask: int, least: int) -> None:
     assert sum(path.is_file() for path in paths) >= least
     modes = {str(path): oct(S_IMODE(path.stat().st_mode)) for path in paths}
     assert modes == {str(path): oct((0o777 if path.is_dir() else 0o666) & ~umask) for path in paths}
-
-
-def test_checkpoints_of_a_run(umask, tmp_path):
-    """Also those of a model that is not ours, and of an adapter: safetensors gives its files to their owner alone."""
-    with atomic_checkpoint(tmp_path / "run" / "checkpoint-5") as folder:
-        save_file({"weight": np.zeros(3)}, folder / "adapter_model.safetensors")
-        assert S_IMODE((folder / "adapter_model.safetensors").stat().st_mode) == 0o600
-        (folder / "state").mkdir()
-        (folder / "state" / "trainer_state.json").write_text("{}")
-    assert_as_new(tmp_path / "run", umask, 3)
 
 
 def test_output_folders(umask, tmp_path):

@@ -29,7 +29,9 @@ def write(path, rows=ROWS):
     return path
 
 
-@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "json", "parquet", "csv.gz", "tsv.gz", "jsonl.gz"])
+@pytest.mark.parametrize(
+    "suffix", ["csv", "tsv", "jsonl", "json", "parquet", "csv.gz", "tsv.gz", "jsonl.gz", "txt", "00"]
+)
 def test_formats(tmp_path, suffix):
     found = load_texts(write(tmp_path / f"rows.{suffix}"), ["text", "label"])
     assert found.to_list() == ROWS
@@ -70,7 +72,7 @@ def test_class_ids_become_names(tmp_path):
         ("rows.csv", "text,label\n好,的,1\n好,1\n", ["line 2"]),
         ("rows.jsonl", '{"text": ', ["cannot be read"]),
         ("rows.parquet", "PAR1", ["cannot be read"]),
-        ("rows.xlsx", "PK", ["no known format", ".csv"]),
+        ("rows.xlsx", "PK", ["no column label", "text"]),
     ],
 )
 def test_bad_files(tmp_path, name, content, states):

@@ -7,7 +7,7 @@ from helpers.messages import assert_states
 from helpers.paths import REPOSITORY
 from helpers.scripts import run_script
 
-from modeling_roformer.training.runs.models import load_tokenizer
+from modeling_roformer.training import load_tokenizer
 
 SCRIPT = REPOSITORY / "examples" / "paper" / "wikitext.py"
 ARTICLES = [

@@ -74,8 +74,6 @@ def read_logs(output: str | Path) -> tuple[list[dict], list[int]]:
 
     Raises a TrainingError if a log is damaged.
     """
-    from ..runs.resuming import refuse_constant  # imports torch, which pictures do not need
-
     entries, ends = [], []
     for path in (folder / "log.json" for folder in stage_folders(output).values()):
         if not path.exists():  # the stage is not finished
@@ -83,8 +81,7 @@ def read_logs(output: str | Path) -> tuple[list[dict], list[int]]:
         begun = ends[-1] if ends else 0
         try:
             entries += [
-                {**entry, "step": entry["step"] + begun}
-                for entry in json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse_constant)
+                {**entry, "step": entry["step"] + begun} for entry in json.loads(path.read_text(encoding="utf-8"))
             ]
             ends.append(max(entry["step"] for entry in entries))
         except (ValueError, LookupError, TypeError, RecursionError):

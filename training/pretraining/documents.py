@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from ...tokenization.segmentation import JiebaSegmenter
 from ...tokenization.wordpiece import PREFIX
 from ..errors import TrainingError
-from ..runs.data import load_data
+from ..runs.data import builder_of, load_data
 from ..runs.device import processes
 
 SPECIAL_TOKENS = 2  # [CLS] and [SEP] around a piece
@@ -35,7 +35,7 @@ def read_documents(
     Args:
         sources: files and data sets for `load_data`, and folders of such files.
         field: field of JSON Lines, or column of tables and data sets, with the text.
-        sample_by: what is a document in a .txt file: "line", or "document" for the whole file.
+        sample_by: what is a document in a text file: "line", or "document" for the whole file.
         cache: folder for the Arrow files; None for the cache of `datasets`.
 
     Raises a TrainingError that names the source if it cannot be read or lacks the field, or if there is no text.
@@ -57,7 +57,7 @@ def _files(source: str | Path) -> Iterator[str | Path]:
 
 
 def _texts(source: str | Path, field: str, sample_by: str, cache: str | Path | None) -> datasets.Dataset:
-    is_text = Path(source).is_file() and ".txt" in Path(source).suffixes
+    is_text = Path(source).is_file() and builder_of(Path(source))[0] == "text"
     found = load_data(source, cache=cache, **({"sample_by": sample_by} if is_text else {}))
     column = "text" if is_text else field
     if column not in found.column_names:

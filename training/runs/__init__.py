@@ -1,1 +1,1 @@
-"""Code that every training run shares: devices, data sets, models, checkpoints, resuming, digests and results."""
+"""Code that every training run shares: its folder, its data, and checks of its numbers."""

@@ -9,27 +9,30 @@ import datasets
 import pandas
 
 from ...output.console import no_warnings, sentence_of
+from ...tokenization.vocabulary_maker.corpus import is_json_lines
 from ..errors import TrainingError
 
 _CSV = {"encoding": "utf-8-sig", "keep_default_na": False}  # "NA" is a text like any other
+_TEXT = {"encoding": "utf-8-sig"}
 # Suffix of a file, before .gz -> the builder of `datasets` and its options.
 _FORMATS = {
     ".csv": ("csv", _CSV),
     ".tsv": ("csv", {**_CSV, "sep": "\t", "quoting": csv.QUOTE_NONE}),  # quotes are part of a text
-    ".json": ("json", {"encoding": "utf-8-sig"}),
-    ".jsonl": ("json", {"encoding": "utf-8-sig"}),
+    ".json": ("json", _TEXT),
+    ".jsonl": ("json", _TEXT),
     ".parquet": ("parquet", {}),
-    ".txt": ("text", {"encoding": "utf-8-sig"}),
 }
+_FILES = {*_FORMATS, ".gz", ".ndjson", ".txt"}  # never sought on the Hub
 
 
 def load_data(source: str | Path, split: str = "train", cache: str | Path | None = None, **options) -> datasets.Dataset:
     """Load a file or a split of a data set with `datasets.load_dataset`.
 
     Args:
-        source: a .csv, .tsv, .jsonl, .json, .parquet or .txt file in UTF-8, which may be compressed (.gz); or a data
-            set: a folder, or NAME or NAME:CONFIG on the Hub. The first line of .csv and .tsv names the columns, and
-            quotes have no meaning in .tsv.
+        source: a .csv, .tsv, .jsonl, .json or .parquet file, or text in UTF-8, which may be compressed (.gz). A file of
+            another name whose first line is a JSON object is JSON Lines. Or a data set: a folder, or NAME or
+            NAME:CONFIG on the Hub. The first line of .csv and .tsv names the columns, and quotes have no meaning in
+            .tsv.
         split: split of a data set; a file has none.
         cache: folder for the Arrow files; None for the cache of `datasets`.
         options: further options of the builder, such as `column_names` for a .tsv file without names.
@@ -41,7 +44,7 @@ def load_data(source: str | Path, split: str = "train", cache: str | Path | None
     if not path.exists() and not may_be_on_hub(source):
         raise TrainingError(f"{source} does not exist")
     if path.is_file():
-        place, of_format = _format(path)
+        place, of_format = builder_of(path)
         config, split, options = "", "train", {"data_files": str(path), **of_format, **options}
         if place == "csv":
             _require_names(path, of_format)
@@ -61,15 +64,13 @@ def may_be_on_hub(source: str | Path) -> bool:
     one."""
     name = str(source).partition(":")[0]
     is_name = re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*", name, re.ASCII)
-    return bool(is_name) and not Path(source).exists() and Path(name).suffix.lower() not in {*_FORMATS, ".gz"}
+    return bool(is_name) and not Path(source).exists() and Path(name).suffix.lower() not in _FILES
 
 
-def _format(path: Path) -> tuple[str, dict]:
+def builder_of(path: Path) -> tuple[str, dict]:
     """Return the builder of `datasets` for a file, and its options."""
-    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() != ".gz"]
-    if not suffixes or suffixes[-1] not in _FORMATS:
-        raise TrainingError(f"{path} has no known format; expected a name that ends with {', '.join(_FORMATS)}")
-    return _FORMATS[suffixes[-1]]
+    suffix = Path(path.name.lower().removesuffix(".gz")).suffix
+    return _FORMATS.get(suffix) or ("json" if is_json_lines(path) else "text", _TEXT)
 
 
 def _require_names(path: Path, options: dict) -> None:
@@ -96,7 +97,7 @@ def load_texts(
     Raises a TrainingError that names source, column and row: there is no such column, or a value is missing or blank.
     """
     names = columns if isinstance(columns, Mapping) else {name: name for name in columns}
-    if Path(source).is_file() and _format(Path(source))[0] == "csv":
+    if Path(source).is_file() and builder_of(Path(source))[0] == "csv":
         options["converters"] = dict.fromkeys(names.values(), str)
     found = load_data(source, split, **options).flatten()
     if missing := [name for name in names.values() if name not in found.column_names]:
