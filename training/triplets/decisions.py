@@ -22,7 +22,7 @@ def triplet_decisions(scores: np.ndarray) -> np.ndarray:
 
 def triplet_results(decisions: np.ndarray, labels: np.ndarray) -> list[float]:
     """Return the result of each decision: 1 if it is right, 0 if it is wrong, 0.5 for a tie. Their mean is the
-    accuracy, as in the metric `triplet_accuracy`."""
+    accuracy."""
     return np.where(np.asarray(decisions) == -1, 0.5, np.asarray(decisions) == np.asarray(labels)).tolist()
 
 
