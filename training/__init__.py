@@ -32,14 +32,16 @@ if TYPE_CHECKING:
     from .runs.starting_models import fresh_model, load_tokenizer, trained_model
     from .translation.averaging import average_checkpoints
     from .translation.tokenizer import train_translation_tokenizer
+    from .triplets.accuracy import TripletAccuracy, triplet_accuracy
     from .triplets.baselines import TRIPLET_BASELINES, text_blind, tf_idf
     from .triplets.data import TripletCollator, load_triplets
-    from .triplets.decisions import triplet_accuracy, triplet_decisions, triplet_results
+    from .triplets.decisions import triplet_decisions, triplet_results
 
 __all__ = [
     "GLUE_TASKS", "RETRIEVAL_METRICS", "TRIPLET_BASELINES", "Corpus", "Difference", "DocumentTokenizer",
     "FiniteCallback", "MaskingCollator", "MuonAndAdamW", "NotFinite", "PassageSearch", "Run", "Stage", "TrainingError",
-    "TripletCollator", "average_checkpoints", "bm25", "draw_learning_curves", "draw_panels", "exit_on_error",
+    "TripletAccuracy", "TripletCollator", "average_checkpoints", "bm25", "draw_learning_curves", "draw_panels",
+    "exit_on_error",
     "fine_tuning_rate", "fresh_model", "held_out_scores", "last_checkpoint", "load_data", "load_texts",
     "load_tokenizer", "load_triplets", "near_duplicates", "paired_bootstrap", "pretrain", "print_scores",
     "read_glue", "read_stages", "split_by", "spread", "start_run", "text_blind", "tf_idf",
@@ -68,8 +70,9 @@ _MODULES = {
     "runs.spread": ("print_scores", "spread"),
     "translation.averaging": ("average_checkpoints",),
     "translation.tokenizer": ("train_translation_tokenizer",),
+    "triplets.accuracy": ("TripletAccuracy", "triplet_accuracy"),
     "triplets.baselines": ("TRIPLET_BASELINES", "text_blind", "tf_idf"),
     "triplets.data": ("TripletCollator", "load_triplets"),
-    "triplets.decisions": ("triplet_accuracy", "triplet_decisions", "triplet_results"),
+    "triplets.decisions": ("triplet_decisions", "triplet_results"),
 }
 __getattr__, __dir__ = lazy_names(__name__, {name: module for module, names in _MODULES.items() for name in names})

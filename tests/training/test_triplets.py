@@ -16,6 +16,7 @@ from modeling_roformer import RoFormerTokenizer
 from modeling_roformer.training import (
     NotFinite,
     TrainingError,
+    TripletAccuracy,
     TripletCollator,
     load_triplets,
     text_blind,
@@ -128,7 +129,15 @@ def test_decisions_and_their_results():
     scores = np.array([[1.0, 0.5], [0.5, 1.0], [0.5, 0.5]])
     assert triplet_decisions(scores).tolist() == [0, 1, -1]
     assert triplet_results([0, 1, -1, 1], [0, 0, 0, 1]) == [1, 0, 0.5, 1]
-    predicted = type("Predicted", (), {"predictions": scores, "label_ids": np.array([0, 0, 1])})
-    assert triplet_accuracy(predicted) == {"accuracy": 0.5}
     with pytest.raises(NotFinite, match="not finite"):
         triplet_decisions(torch.tensor([[0.5, float("nan")]]).numpy())
+
+
+def test_accuracy_is_a_metric_of_evaluate():
+    predicted = type("Predicted", (), {"predictions": np.eye(3)[:, :2], "label_ids": np.array([0, 0, 1])})
+    assert triplet_accuracy(predicted) == {"accuracy": 0.5}
+    metric = TripletAccuracy()
+    for wrong in ([0.5], [1]), ([1], [-1]), ([float("nan")], [0]):
+        metric.add_batch(predictions=wrong[0], references=wrong[1])
+        with pytest.raises(ValueError, match="must be one of"):
+            metric.compute()

@@ -1,7 +1,6 @@
 """Decisions on triplets from scores, and their results."""
 
 import numpy as np
-from transformers import EvalPrediction
 
 from ..runs.finite_callback import NotFinite
 
@@ -24,9 +23,3 @@ def triplet_results(decisions: np.ndarray, labels: np.ndarray) -> list[float]:
     """Return the result of each decision: 1 if it is right, 0 if it is wrong, 0.5 for a tie. Their mean is the
     accuracy."""
     return np.where(np.asarray(decisions) == -1, 0.5, np.asarray(decisions) == np.asarray(labels)).tolist()
-
-
-def triplet_accuracy(predicted: EvalPrediction) -> dict[str, float]:
-    """Return the accuracy of logits, for `compute_metrics` of Trainer. A tie counts half."""
-    results = triplet_results(triplet_decisions(predicted.predictions), predicted.label_ids)
-    return {"accuracy": sum(results) / len(results)}
