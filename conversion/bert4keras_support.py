@@ -31,14 +31,9 @@ ROFORMER_FIXED = {
 }  # fmt: skip
 # Families, and transformers' names of activations -> bert4keras' names.
 MODELS = {
-    "roformer": "roformer",
-    "gpt": "roformer",
-    "sim": "roformer",
-    "v2": "roformer_v2",
-    "wobert": "bert",
-    "simbert": "bert",
-    "wonezha": "nezha",
-}
+    "roformer": "roformer", "gpt": "roformer", "sim": "roformer", "v2": "roformer_v2", "wobert": "bert",
+    "simbert": "bert", "wonezha": "nezha",
+}  # fmt: skip
 NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())} | {
     "gelu": "gelu", "gelu_new": "gelu_tanh", "swish": "swish",
 }  # fmt: skip
@@ -89,11 +84,9 @@ def configuration(checkpoint: Checkpoint) -> dict[str, object]:
     """Return bert_config.json: the original's fields, then those that only `roformer convert` reads."""
     config = checkpoint.config
     values = config.to_dict()
-    original = {name: values[name] for name in (*REQUIRED_SIZES, *OPTIONAL_SIZES, *RATES) if name in values}
-    original["hidden_act"] = NAMES[config.hidden_act]
-    if isinstance(config, NezhaConfig):
-        original["max_relative_position"] = config.max_relative_position
-    return original | {
+    names = (*REQUIRED_SIZES, *OPTIONAL_SIZES, *RATES, *["max_relative_position"] * isinstance(config, NezhaConfig))
+    return {name: values[name] for name in names if name in values} | {
+        "hidden_act": NAMES[config.hidden_act],
         "model_type": "roformer" if isinstance(config, RoFormerConfig) else config.model_type,
         "architectures": config.architectures[:1],
         **own_fields(checkpoint.family, config, checkpoint.tokenizer),

@@ -86,10 +86,7 @@ def convert(
     _check_options(family, as_family, head, dtype, max_shard_size)
     origin = Path(legacy_dir)
     output = checked_output(origin, output_dir)
-    with (
-        output_folder(output, force) as folder,
-        legacy_files(origin, checkpoint, unpack_beside=output) as files,
-    ):
+    with output_folder(output, force) as folder, legacy_files(origin, checkpoint, unpack_beside=output) as files:
         if is_pytorch(files.weights):
             check_no_choice(head, files.weights)
             from .checkpoints.pytorch_checkpoint import read_pytorch  # torch and transformers, which take seconds

@@ -17,6 +17,7 @@ from .errors import CheckpointError
 POOLERS = ("roformer.pooler.dense.", "pooler.dense.")  # key prefixes in models with a head, and without one
 WEIGHTS = "model.safetensors"
 MODULES = "modules.json"
+POOLINGS = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
 # Rotary positions are computed, so texts need no truncation; this is transformers' value for no limit.
 NO_LIMIT = int(1e30)
 
@@ -24,15 +25,8 @@ NO_LIMIT = int(1e30)
 def write_sentence_transformers_files(folder: str | Path) -> None:
     """Make a converted RoFormer-Sim loadable with `SentenceTransformer(folder)`.
 
-    Args:
-        folder: holds config.json and weights, with a pooler whose activation is linear.
-
     Raises:
-        ValueError: the weights have no such pooler.
-
-    Example:
-        >>> write_sentence_transformers_files("roformer-sim-zh")
-        >>> SentenceTransformer("roformer-sim-zh").encode("今天天气不错")
+        ValueError: the weights have no pooler whose activation is linear.
     """
     folder = Path(folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -56,10 +50,7 @@ def write_sentence_transformers_files(folder: str | Path) -> None:
         "sentence_bert_config.json": {"max_seq_length": longest, "do_lower_case": False},
         "1_Pooling/config.json": {
             "word_embedding_dimension": width,
-            "pooling_mode_cls_token": True,
-            "pooling_mode_mean_tokens": False,
-            "pooling_mode_max_tokens": False,
-            "pooling_mode_mean_sqrt_len_tokens": False,
+            **{f"pooling_mode_{name}": name == "cls_token" for name in POOLINGS},
         },
         "2_Dense/config.json": {
             "in_features": width,

@@ -29,10 +29,9 @@ PREFIX = "bert_model.ckpt"
 
 @dataclass(frozen=True)
 class ExportReport:
-    """The result of one export, and the calls that load it in bert4keras.
+    """The result of one export.
 
-    `call` and `tokenizer` are these calls; `task` names the variables of a task head, which bert4keras ignores; `notes`
-    are further remarks.
+    `call` and `tokenizer` load it in bert4keras, which ignores the variables of a task head, `task`.
     """
 
     source: Path

@@ -26,7 +26,7 @@ from ..saved_fields import MODEL_TYPES as ROFORMER_TYPES
 from ..tokenization.vocabulary import VocabularyError, check_vocabulary, read_vocabulary
 from ..tokenization.wordpiece import PREFIX
 from .errors import CheckpointError, not_finite
-from .folder.legacy_folder import checked_output
+from .folder.legacy_folder import GENERATION_CONFIG, checked_output
 from .folder.settings import read_fields
 from .formats.dtypes import FLOATS
 from .formats.pytorch_files import PYTORCH
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from .formats.pytorch_source import PyTorchSource
 
 MODEL_TYPES = ("bert", "nezha", *ROFORMER_TYPES)
-GENERATION = "generation_config.json"
 SLAB = 1024  # rows of a new matrix made at a time
 NAMED_ENTRIES = 5  # in the report
 
@@ -50,9 +49,8 @@ _NO_WEIGHT = re.compile(r"(.*\.)?embeddings\.position_ids")  # 0, 1, 2, ... whic
 
 @dataclass(frozen=True)
 class Composition:
-    """The sources of the new embeddings.
+    """The ids of the old embeddings that are averaged for each new entry (`rows`), and numbers of entries.
 
-    `rows` has, for each new entry, the ids of the old embeddings that are averaged. The others are numbers of entries:
     `copied` are in both vocabularies, `averaged` have known tokens, `incomplete` ones of these also have unknown
     tokens, which are left out, and `unknown` have none that is known, and start as [UNK].
     """
@@ -65,11 +63,7 @@ class Composition:
 
 
 def compose(entries: list[str], tokenizer) -> Composition:
-    """Compose each entry from the old tokenizer's tokens.
-
-    >>> compose(["天", "天气"], tokenizer).rows
-    [[1921], [1921, 3698]]
-    """
+    """Compose each entry from the old tokenizer's tokens."""
     old, unknown_id = tokenizer.get_vocab(), tokenizer.unk_token_id
     new = [entry for entry in entries if entry not in old]
     texts = [entry.removeprefix("##") or entry for entry in new]
@@ -164,7 +158,7 @@ def initialise_words(
     force: bool = False,
     progress: bool = False,
 ) -> WordEmbeddingsReport:
-    """Write a checkpoint with a new vocabulary. The model's class stays the same; the tokenizer is a RoFormerTokenizer.
+    """Write a checkpoint of the same class with a new vocabulary and a RoFormerTokenizer.
 
     Args:
         checkpoint_dir: a saved BERT, NEZHA or RoFormer with its tokenizer.
@@ -188,17 +182,13 @@ def initialise_words(
         raise CheckpointError(f"{source} is not a folder (roformer pull fetches one from the Hub)")
     with output_folder(checked_output(source, output_dir), force) as folder:
         entries = read_vocabulary(new_vocab)
+        from . import sentence_transformers_files
         from .folder.saved_tokenizer import read_tokenizer
-        from .sentence_transformers_files import (
-            MODULES,
-            copy_sentence_transformers_files,
-            write_sentence_transformers_files,
-        )
 
         old = read_tokenizer(source)
         before = old.get_vocab()  # a copy, which takes milliseconds
         tokenizer = _with_vocabulary(old, entries, new_vocab)
-        names = [name for name in ("config.json", GENERATION) if name != GENERATION or (source / name).exists()]
+        names = ["config.json", *[GENERATION_CONFIG] * (source / GENERATION_CONFIG).exists()]
         configs = {name: read_fields(source / name, encoding="utf-8") for name in names}
         config = configs["config.json"]
         if config.get("model_type") not in MODEL_TYPES:
@@ -220,10 +210,11 @@ def initialise_words(
                     values["tokenizer_class"] = type(tokenizer).__name__
             (folder / name).write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         tokenizer.save_pretrained(folder)
-        if (source / MODULES).is_file() and config.get("pooler_activation") == "linear":
-            write_sentence_transformers_files(folder)
-        elif (source / MODULES).is_file():
-            copy_sentence_transformers_files(source, folder)
+        if (source / sentence_transformers_files.MODULES).is_file():
+            if config.get("pooler_activation") == "linear":
+                sentence_transformers_files.write_sentence_transformers_files(folder)
+            else:
+                sentence_transformers_files.copy_sentence_transformers_files(source, folder)
         if "auto_map" in config:
             for file in source.glob("*.py"):
                 shutil.copyfile(file, folder / file.name)

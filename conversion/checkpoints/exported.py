@@ -122,12 +122,7 @@ def is_exported(settings: Settings) -> bool:
 
 
 def as_exported(family: Family, settings: Settings) -> Family:
-    """Return the family as this package exported it: its class, its fields, and all weights of the class.
-
-    For any other checkpoint, the family is returned unchanged.
-    """
-    if not is_exported(settings):
-        return family
+    """Return the family as this package exported it: its class, its fields, and all weights of the class."""
     architecture, fields = settings.ignored.get("architectures"), own_config(settings)
     if not isinstance(architecture, list) or not architecture or not isinstance(architecture[0], str):
         raise CheckpointError(f"{settings.path} was exported by {PACKAGE}, but architectures does not name a class")

@@ -41,10 +41,8 @@ _POOLER = re.compile(r"(\w+\.)?pooler\.")
 _BERT_POOLER = {"pooler.dense.weight", "pooler.dense.bias"}
 _OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 # One parameter in memory, which versions of transformers save under one of these names or under both.
-_TWINS = {
-    "cls.predictions.decoder.bias": "cls.predictions.bias",
-    "cls.predictions.bias": "cls.predictions.decoder.bias",
-}
+_TWINS = {"cls.predictions.decoder.bias": "cls.predictions.bias"}
+_TWINS |= {bias: other for other, bias in _TWINS.items()}
 _POSITIONS = "embeddings.position_embeddings.weight"
 # Tensors that a file may have besides the weights of the class, and their kind in the summary.
 _LEFT_OUT = {

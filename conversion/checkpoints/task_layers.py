@@ -145,11 +145,9 @@ class Task:
         if head is None:
             return {}
         rows = {"task layer": head.title, "class": head.architecture}
-        if self.kind and self.activation:
-            rows["its activation"] = f"{self.activation}; the logits are its inputs"
-        elif self.kind:
-            rows["its activation"] = "not in the file; the logits are its inputs"
-            if self.kind == CLASSIFICATION:
+        if self.kind:
+            rows["its activation"] = f"{self.activation or 'not in the file'}; the logits are its inputs"
+            if self.kind == CLASSIFICATION and not self.activation:
                 rows["its activation"] += ", and problem_type chooses the loss"
         return rows
 

@@ -8,20 +8,9 @@ from .family import Family
 
 def fields(settings: Settings, vocabulary: Vocabulary) -> dict:
     """Return the configuration's fields of a decoder whose texts begin with [CLS] and end with [SEP]."""
-    return roformer_v1.fields(
-        settings,
-        vocabulary,
-        "RoFormerForCausalLM",
-        is_decoder=True,
-        bos_token_id=vocabulary.id_of("[CLS]"),
-        eos_token_id=vocabulary.id_of("[SEP]"),
-    )
+    ends = {"bos_token_id": vocabulary.id_of("[CLS]"), "eos_token_id": vocabulary.id_of("[SEP]")}
+    return roformer_v1.fields(settings, vocabulary, "RoFormerForCausalLM", is_decoder=True, **ends)
 
 
-FAMILY = Family(
-    name="gpt",
-    title="RoFormer-GPT",
-    fields=fields,
-    weights=roformer_v1.weights,
-    tokenizer=lambda config: {"add_sep_token": False},  # [SEP] would end the text after the prompt
-)
+# [SEP] would end the text after the prompt.
+FAMILY = Family("gpt", "RoFormer-GPT", fields, roformer_v1.weights, tokenizer=lambda config: {"add_sep_token": False})

@@ -12,11 +12,7 @@ OWN_FIELDS = {"is_decoder": True, "prefix_lm": True, "add_pooling_layer": True, 
 def fields(settings: Settings, vocabulary: Vocabulary) -> dict:
     """Return the configuration's fields of a prefix language model whose texts end with [SEP], with a linear pooler."""
     return roformer_v1.fields(
-        settings,
-        vocabulary,
-        "RoFormerForCausalLM",
-        **OWN_FIELDS,
-        eos_token_id=vocabulary.id_of("[SEP]"),
+        settings, vocabulary, "RoFormerForCausalLM", **OWN_FIELDS, eos_token_id=vocabulary.id_of("[SEP]")
     )
 
 

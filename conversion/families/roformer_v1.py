@@ -26,11 +26,5 @@ def weights(config: Config) -> list[Weight]:
     return bert_weights(config, config.embedding_size or config.hidden_size)
 
 
-FAMILY = Family(
-    name="roformer",
-    title="RoFormer",
-    fields=fields,
-    weights=weights,
-    # Only used if the family is given: otherwise, such a checkpoint is detected as RoFormer-Sim.
-    dropped=POOLER,
-)
+# A pooler is only dropped if the family is given: otherwise, such a checkpoint is detected as RoFormer-Sim.
+FAMILY = Family("roformer", "RoFormer", fields, weights, dropped=POOLER)

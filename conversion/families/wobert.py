@@ -11,7 +11,6 @@ POSITIONS = "bert/embeddings/position_embeddings"
 
 def bert_fields(settings: Settings, vocabulary: Vocabulary) -> dict[str, object]:
     """Return the configuration fields of BERTs, whose embeddings are as wide as their hidden states."""
-    special = vocabulary.special_ids()
     values = dict(settings.values)
     width = values.pop("embedding_size")
     # transformers' old NEZHAs have an embedding_size that nothing reads.
@@ -19,7 +18,7 @@ def bert_fields(settings: Settings, vocabulary: Vocabulary) -> dict[str, object]
         raise CheckpointError(
             f"{settings.path}: embedding_size is {width}, but in a BERT it equals hidden_size, {values['hidden_size']}"
         )
-    return {**values, "pad_token_id": special["[PAD]"], "layer_norm_eps": 1e-12}
+    return {**values, "pad_token_id": vocabulary.special_ids()["[PAD]"], "layer_norm_eps": 1e-12}
 
 
 def fields(settings: Settings, vocabulary: Vocabulary) -> dict:
@@ -35,12 +34,7 @@ def weights(config: Config) -> list[Weight]:
 
 
 FAMILY = Family(
-    name="wobert",
-    title="WoBERT",
-    character_title="BERT",
-    fields=fields,
-    weights=weights,
-    base="bert",
+    "wobert", "WoBERT", fields, weights, base="bert", character_title="BERT",
     dropped=POOLER,  # BertForMaskedLM has none
     tokenizer=lambda config: {"model_max_length": config.max_position_embeddings},
-)
+)  # fmt: skip

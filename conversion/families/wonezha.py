@@ -71,12 +71,4 @@ def _shape_of_positions(settings: Settings) -> tuple[int, int]:
     return 2 * farthest + 1, settings.values["hidden_size"] // settings.values["num_attention_heads"]
 
 
-FAMILY = Family(
-    name="wonezha",
-    title="WoNEZHA",
-    character_title="NEZHA",
-    fields=fields,
-    weights=weights,
-    base="nezha",
-    dropped=POOLER,
-)
+FAMILY = Family("wonezha", "WoNEZHA", fields, weights, base="nezha", dropped=POOLER, character_title="NEZHA")

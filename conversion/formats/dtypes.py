@@ -13,13 +13,9 @@ CODES = {
     24: "float8_e5m2", 25: "float8_e4m3fn", 29: "int4", 30: "uint4",
 }  # fmt: skip
 STORAGE = {
-    "float32": np.dtype("<f4"),
-    "float64": np.dtype("<f8"),
-    "float16": np.dtype("<f2"),
-    "bfloat16": np.dtype("<u2"),
-    "int32": np.dtype("<i4"),
-    "int64": np.dtype("<i8"),
-}
+    "float32": np.dtype("<f4"), "float64": np.dtype("<f8"), "float16": np.dtype("<f2"), "bfloat16": np.dtype("<u2"),
+    "int32": np.dtype("<i4"), "int64": np.dtype("<i8"),
+}  # fmt: skip
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 
 
@@ -34,9 +30,6 @@ def cast(array: np.ndarray, source: str, target: str) -> np.ndarray:
     """Round values stored as `source` to the nearest even value, in the storage of `target` (both names in FLOATS).
 
     Returns the array itself if the dtypes are equal. Raises OverflowError if a finite value does not fit.
-
-    >>> cast(np.array([1.0], "<f4"), "float32", "bfloat16")
-    array([16256], dtype=uint16)
     """
     if source == target:
         return array

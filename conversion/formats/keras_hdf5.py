@@ -98,13 +98,11 @@ def _read(file, file_size: int) -> tuple[list[KerasLayer], dict[str, tuple]]:
 
 def _names(group, attribute: str) -> list[str] | None:
     """Return a list of names, which may be stored in numbered pieces; None if there is none."""
-    pieces = [_attribute(group, attribute)]
-    if pieces[0] is None:
-        pieces = []
-        while (piece := _attribute(group, f"{attribute}{len(pieces)}")) is not None:
-            pieces.append(piece)
-        if not pieces:
-            return None
+    pieces = [group.attrs[attribute]] if attribute in group.attrs else []
+    while (numbered := f"{attribute}{len(pieces)}") in group.attrs and attribute not in group.attrs:
+        pieces.append(group.attrs[numbered])
+    if not pieces:
+        return None
     names = [name for piece in pieces for name in np.asarray(piece).reshape(-1).tolist()]
     texts = [name.decode() if isinstance(name, bytes) else name for name in names]
     if not all(isinstance(text, str) and text and text.isprintable() for text in texts):
@@ -112,11 +110,6 @@ def _names(group, attribute: str) -> list[str] | None:
     if len(set(texts)) != len(texts):
         raise CheckpointError(f"is damaged: its {attribute} has a name twice")
     return texts
-
-
-def _attribute(group, name: str):
-    """Return the value of an attribute, or None."""
-    return group.attrs.get(name)
 
 
 def _place(group, weight: str, place: str, file_size: int) -> tuple[str, tuple[int, ...], int, int]:
@@ -185,7 +178,7 @@ def _with_description(layer: KerasLayer, described: dict[str, KerasLayer]) -> Ke
 
 def _described_layers(file) -> dict[str, KerasLayer]:
     """Return the layers by the configuration of a whole saved model, including those of nested models."""
-    text = _attribute(file, "model_config")
+    text = file.attrs.get("model_config")
     if text is None:
         return {}
     text = text.decode() if isinstance(text, bytes) else text

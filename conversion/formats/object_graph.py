@@ -23,11 +23,10 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Node:
-    """An object: its children (name -> number), its attributes, and the numbers of its optimiser's slots."""
+    """An object: its children (name -> number) and its attributes."""
 
     children: dict[str, int] = field(default_factory=dict)
     attributes: list[Attribute] = field(default_factory=list)
-    slots: list[int] = field(default_factory=list)
 
 
 def parse_object_graph(message: bytes) -> list[Node]:
@@ -40,13 +39,13 @@ def parse_object_graph(message: bytes) -> list[Node]:
     if not nodes:
         raise CheckpointError("is damaged: its object graph is empty")
     for node in nodes:
-        if any(number >= len(nodes) for number in (*node.children.values(), *node.slots)):
+        if any(number >= len(nodes) for number in node.children.values()):
             raise CheckpointError("is damaged: its object graph names an object that it does not have")
     return nodes
 
 
 def _node(message: bytes) -> Node:
-    """Read a TrackableObject: children = 1, attributes = 2, slot_variables = 3; 4 and 5 are not needed."""
+    """Read a TrackableObject: children = 1, attributes = 2; 3 to 5 are not needed."""
     node = Node()
     for number, value in read_fields(message, {1: BYTES, 2: BYTES, 3: BYTES, 4: BYTES, 5: BYTES}, WHERE):
         if number == 1:  # ObjectReference: node_id = 1, local_name = 2
@@ -55,9 +54,6 @@ def _node(message: bytes) -> Node:
         elif number == 2:  # SerializedTensor: name = 1, full_name = 2, checkpoint_key = 3 (and more, in older ones)
             fields = dict(read_fields(value, {1: BYTES, 2: BYTES, 3: BYTES, 4: VARINT}, WHERE))
             node.attributes.append(Attribute(_text(fields.get(2, b"")), _text(fields.get(3, b""))))
-        elif number == 3:  # SlotVariableReference: slot_name = 2, and the numbers of variable and slot, 1 and 3
-            fields = dict(read_fields(value, {1: VARINT, 2: BYTES, 3: VARINT}, WHERE))
-            node.slots.append(fields.get(3, 0))
     return node
 
 

@@ -39,13 +39,7 @@ class PyTorchSource(Source):
         path: the file or index; files: the names of the files that hold the tensors; entries: name -> `Tensor`.
 
     Raises CheckpointError, one sentence naming the file, if one is missing, damaged, or holds more than tensors.
-
-    >>> source = PyTorchSource(Path("roformer_chinese_base/pytorch_model.bin"))
-    >>> source.read("roformer.embeddings.LayerNorm.weight").shape
-    (768,)
     """
-
-    layout = "pytorch"
 
     def __init__(self, path: Path):
         self.path = path

@@ -42,6 +42,8 @@ def split_into_shards(specs: Iterable[TensorSpec], limit: int | str) -> dict[str
     >>> list(split_into_shards([TensorSpec("a", "float32", (8,)), TensorSpec("b", "float32", (8,))], 40))
     ['model-00001-of-00002.safetensors', 'model-00002-of-00002.safetensors']
     """
+    if "-" in str(limit) or not set(str(limit)) & set("123456789"):
+        raise ValueError(f"the files' size must be above 0, such as {MAX_SHARD_SIZE}, but is {limit!r}")
     by_key = {spec.key: spec for spec in specs}
     found = split_state_dict_into_shards_factory(
         by_key,
@@ -67,18 +69,11 @@ def write_shard_index(path: str | Path, shards: dict[str, list[TensorSpec]]) -> 
 
 
 def write_safetensors(path: str | Path, specs: Iterable[TensorSpec], chunks: Iterable[np.ndarray]) -> None:
-    """Write a file of the tensors in `specs`; `chunks` are their values in order, in pieces of any length.
-
-    >>> spec = TensorSpec("weight", "float32", (2, 3))
-    >>> write_safetensors("model.safetensors", [spec], [np.zeros(2, "f4"), np.ones(4, "f4")])
-    """
+    """Write a file of the tensors in `specs`; `chunks` are their values in order, in pieces of any length."""
     header, end = {"__metadata__": {"format": "pt"}}, 0
     for spec in specs:
-        header[spec.key] = {
-            "dtype": _NAMES[spec.dtype],
-            "shape": list(spec.shape),
-            "data_offsets": [end, end + spec.size],
-        }
+        place = {"dtype": _NAMES[spec.dtype], "shape": list(spec.shape), "data_offsets": [end, end + spec.size]}
+        header[spec.key] = place
         end += spec.size
     encoded = json.dumps(header, separators=(",", ":")).encode()
     encoded += b" " * (-len(encoded) % 8)

@@ -32,8 +32,7 @@ RESTART_INTERVAL = 16
 def read_table(path: Path) -> list[tuple[bytes, bytes]]:
     """Return every key and value of a table, in order; each block is checked against its CRC-32C.
 
-    Raises CheckpointError or DamagedMessage, without the file's name, if the file is not an undamaged, uncompressed
-    table.
+    Raises CheckpointError or DamagedMessage, without the file's name.
     """
     with open(path, "rb") as file:
         size = file.seek(0, 2)

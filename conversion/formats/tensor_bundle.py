@@ -45,10 +45,6 @@ class TensorBundle(Source):
 
     Raises CheckpointError, one sentence naming the file, if index or shards are missing, damaged or of an unsupported
     kind (compressed, big-endian, partitioned variables, dtypes other than floats, int32 and int64).
-
-    >>> bundle = TensorBundle("chinese_roformer-char_L-12_H-768_A-12/bert_model.ckpt")
-    >>> bundle.read("bert/embeddings/LayerNorm/gamma").shape
-    (768,)
     """
 
     def __init__(self, prefix: str | Path, data: bool = True):

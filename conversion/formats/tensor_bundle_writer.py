@@ -24,8 +24,6 @@ def write_bundle(
 
     `tensors` are pairs of name and array; `dtype` names the arrays' dtype if NumPy does not have it (arrays of uint16
     as "bfloat16"), for all of them or by name. With several shards, tensor i goes to shard i mod num_shards.
-
-    >>> write_bundle("model.ckpt", [("bert/embeddings/LayerNorm/gamma", np.ones(768, "float32"))])
     """
     prefix = Path(prefix)
     paths = [prefix.with_name(f"{prefix.name}.data-{i:05d}-of-{num_shards:05d}") for i in range(num_shards)]

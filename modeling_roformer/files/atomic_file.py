@@ -12,13 +12,7 @@ from ..tokenization.vocabulary import write_whole as write_whole  # used from he
 
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[Path]:
-    """Yield a path to write a file to, which is synced to disk and renamed to `path` when the block ends.
-
-    It is removed if the block fails.
-
-    >>> with atomic_file("curves.png") as new:
-    ...     new.write_bytes(picture)
-    """
+    """Yield a path to write a file to; it is synced and renamed to `path` at the end, or removed if the block fails."""
     path = Path(path).absolute()
     new = temporary_name(path)
     try:
@@ -41,12 +35,6 @@ def leftovers(path: Path) -> list[Path]:
     path = path.absolute()
     name = re.compile(rf"\.{re.escape(path.name[:50])}\.[0-9a-f]{{8}}\.unfinished")
     return [entry for entry in path.parent.iterdir() if name.fullmatch(entry.name)]
-
-
-def remove_leftovers(path: Path) -> None:
-    """Remove the files that killed processes left of `path`. No other process may be writing it."""
-    for leftover in leftovers(path):
-        leftover.unlink()
 
 
 def sync(path: Path) -> None:

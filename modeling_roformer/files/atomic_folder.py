@@ -1,8 +1,7 @@
-"""Folders that appear complete or not at all.
+"""Folders that appear complete or not at all: they are written beside their path and renamed.
 
-`output_folder` writes into a temporary folder beside its path and renames it at the end. The temporary folder is locked
-while its process lives, and the system releases the locks of a dead process, so the next process that writes to the
-same path can tell that the folder was left behind, and removes it.
+A temporary folder is locked while its process lives, so the next process that writes to the same path can tell that a
+killed process left it behind, and removes it.
 """
 
 import ctypes
@@ -18,23 +17,17 @@ from stat import S_IMODE
 from .atomic_file import leftovers, sync, temporary_name
 from .lock import lock_folder
 
-# Of Linux's renameat2: paths are relative to the current folder.
-_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux's renameat2: paths are relative to the current folder
 
 
 @contextmanager
 def output_folder(path: str | Path, force: bool | None = None) -> Iterator[Path]:
     """Yield a folder to write into, which becomes `path` when the block ends, and is removed if the block fails.
 
-    The folder is next to `path`. Its files are synced to disk before it is renamed to `path`. With `force` it replaces
-    an existing model, which stays intact until then and is removed afterwards. None is for a command without --force.
+    With `force` it replaces an existing model, which stays intact until then. None is for a command without --force.
 
     Raises:
-        FileExistsError: `path` is the current folder, or exists and is neither an empty folder nor, with `force`, a
-            saved model.
-
-    >>> with output_folder("converted") as folder:
-    ...     (folder / "config.json").write_text("{}")
+        FileExistsError: `path` is the current folder, or neither an empty folder nor, with `force`, a saved model.
     """
     path = Path(path).resolve()
     require_replaceable(path, force)
@@ -84,12 +77,8 @@ def is_saved_model(path: Path) -> bool:
 
 
 def complete(folder: Path) -> None:
-    """Give the files of a folder the permissions of new files, and sync the folder with them to disk.
-
-    safetensors gives its files to their owner alone.
-    """
-    probe = folder / ".mode"  # to read the umask, a process must change it, in its other threads too
-    probe.touch()
+    """Give a folder's files the permissions of new files (safetensors' are for their owner alone), and sync all."""
+    (probe := folder / ".mode").touch()  # to read the umask, a process must change it, in its other threads too
     mode = S_IMODE(probe.stat().st_mode)
     probe.unlink()
     for path in [*folder.rglob("*"), folder]:
@@ -99,11 +88,9 @@ def complete(folder: Path) -> None:
 
 
 def exchange(new: Path, old: Path) -> None:
-    """Put the folder `new` at the path of the folder `old`, which is removed by the caller or here.
+    """Put the folder `new` at the path of `old`, in one step if the system can; `old` is then at the path of `new`.
 
-    This is one atomic step where the system supports it (Linux, most file systems), which leaves `old` at the path of
-    `new`. Elsewhere `old` is renamed to `<new>.old` first, and a process that is killed between the steps leaves both
-    whole, `old` as `<new>.old` and `new` where it was.
+    Elsewhere `old` is renamed to `<new>.old` first, and a process that is killed between the steps leaves both whole.
     """
     if _exchange_in_one_step(new, old):
         return
@@ -133,11 +120,7 @@ def _exchange_in_one_step(new: Path, old: Path) -> bool:
 
 @contextmanager
 def temporary_sibling(path: Path) -> Iterator[Path]:
-    """Yield an empty folder next to `path`, and remove it at the end.
-
-    A killed process leaves it behind, as `.<name>.<number>.unfinished`. The next process that writes to `path` removes
-    it, if the file system has locks.
-    """
+    """Yield an empty folder next to `path`, and remove it at the end, with those that killed processes left there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     for folder in leftovers(path):
         with suppress(OSError):  # it is locked, so in use, or no folder

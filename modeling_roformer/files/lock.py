@@ -35,10 +35,9 @@ def lock_folder(folder: Path) -> int:
 
 @contextmanager
 def only_writer(path: str | Path, error: type[Exception]) -> Iterator[None]:
-    """Hold the lock of a folder while the block runs. The folder is made if needed, and removed if it stays empty.
+    """Hold the lock of a folder, if the file system has locks. The folder is made, and removed if it stays empty.
 
-    On a file system without locks, nothing is locked. Raises `error` if another process of this machine holds the lock,
-    or if `path` is a file.
+    Raises `error` if another process of this machine holds the lock, or if `path` is a file.
     """
     path = Path(path)
     is_new = not path.exists()

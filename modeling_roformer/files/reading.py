@@ -15,25 +15,18 @@ def most_bytes(name):
 
 
 def read_whole(path, encoding="utf-8", **decoding):
-    """Return the text of a file, in UTF-8 unless `decoding`, arguments of `open`, says otherwise.
-
-    Raises:
-        ValueError: the file has more than `most_bytes` of its name, or another encoding.
-    """
+    """Return a file's text, in UTF-8 unless `decoding`, arguments of `open`, says otherwise. ValueError: too large."""
     data = read_bytes(path, most_bytes(path))
     return io.TextIOWrapper(io.BytesIO(data), encoding, **decoding).read()
 
 
 def read_json(path, default=None, **decoding):
-    """Return the JSON object in a file, in UTF-8 unless `decoding`, arguments of `bytes.decode`, says otherwise.
+    """Return the JSON object in a file, or `default` if that is not None and there is no such file.
 
-    Args:
-        path: the file.
-        default: returned if there is no such file; None raises FileNotFoundError.
+    It is in UTF-8 unless `decoding`, arguments of `bytes.decode`, says otherwise.
 
     Raises:
-        ValueError: names the file, which is too large, in another encoding, not JSON or not an object; or has an
-            object, at any depth, with a field twice.
+        ValueError: names the file, which is too large, not JSON, no object, or has a field twice at any depth.
     """
     if default is not None and not os.path.isfile(path):
         return default

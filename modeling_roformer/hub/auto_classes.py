@@ -8,9 +8,9 @@ from ..seq2seq_configuration import RoFormerSeq2SeqConfig
 CONFIG_CLASSES = dict.fromkeys(MODEL_TYPES, RoFormerConfig) | {
     config_class.model_type: config_class for config_class in (NezhaConfig, RoFormerSeq2SeqConfig)
 }
-# Names of saved tokenizers. Plain transformers does not have the last one, and so refuses tokenizers that it would
-# misread.
+# Names of saved tokenizers. Plain transformers lacks the last, and so refuses tokenizers that it would misread.
 TOKENIZER_NAMES = ("RoFormerTokenizer", "RoFormerTokenizerFast", "RoFormerWordTokenizer")
+_HEADS = ("MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
 
 
 def auto_model_classes(config_class: type = RoFormerConfig) -> dict[str, type]:
@@ -23,26 +23,13 @@ def auto_model_classes(config_class: type = RoFormerConfig) -> dict[str, type]:
             "AutoModelForSeq2SeqLM": seq2seq.RoFormerForConditionalGeneration,
         }
     if config_class is NezhaConfig:
-        return {
-            "AutoModel": nezha.NezhaModel,
-            "AutoModelForTextEncoding": nezha.NezhaModel,
-            "AutoModelForPreTraining": nezha.NezhaForPreTraining,
-            "AutoModelForMaskedLM": nezha.NezhaForMaskedLM,
-            "AutoModelForNextSentencePrediction": nezha.NezhaForNextSentencePrediction,
-            "AutoModelForSequenceClassification": nezha.NezhaForSequenceClassification,
-            "AutoModelForTokenClassification": nezha.NezhaForTokenClassification,
-            "AutoModelForQuestionAnswering": nezha.NezhaForQuestionAnswering,
-            "AutoModelForMultipleChoice": nezha.NezhaForMultipleChoice,
-        }
+        heads_of_nezha = (*_HEADS, "PreTraining", "NextSentencePrediction")
+        bare = dict.fromkeys(("AutoModel", "AutoModelForTextEncoding"), nezha.NezhaModel)
+        return bare | {f"AutoModelFor{head}": getattr(nezha, f"NezhaFor{head}") for head in heads_of_nezha}
     return {
         "AutoModel": model.RoFormerModel,
         "AutoModelForTextEncoding": model.RoFormerModel,
         "AutoModelForPreTraining": heads.RoFormerForMaskedLM,
-        "AutoModelForMaskedLM": heads.RoFormerForMaskedLM,
-        "AutoModelForCausalLM": heads.RoFormerForCausalLM,
-        "AutoModelForSequenceClassification": heads.RoFormerForSequenceClassification,
-        "AutoModelForTokenClassification": heads.RoFormerForTokenClassification,
-        "AutoModelForQuestionAnswering": heads.RoFormerForQuestionAnswering,
-        "AutoModelForMultipleChoice": heads.RoFormerForMultipleChoice,
+        **{f"AutoModelFor{head}": getattr(heads, f"RoFormerFor{head}") for head in (*_HEADS, "CausalLM")},
         "AutoModelForTripletMatching": triplet_matching.RoFormerForTripletMatching,
     }

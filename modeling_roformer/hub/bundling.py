@@ -21,15 +21,11 @@ def bundle(
         directory: a model folder, as for `push`. It is only read, and the same files are left out.
         output: the folder to create. It appears only when it is complete.
         force: replace the saved model at `output`, in one step.
-        tell: called with a sentence that names the files that are left out, unless all of them are hidden.
+        tell: called with a sentence that names the files that are left out, other than hidden ones.
 
     Raises:
         ValueError: the folder is not a complete model, or one folder is inside the other.
         FileExistsError: `output` is not empty, and may not be replaced.
-
-    Example:
-        >>> bundle("my-model", "my-model-with-code")
-        >>> AutoModel.from_pretrained("my-model-with-code", trust_remote_code=True)  # in another environment
     """
     directory, output = Path(directory), Path(output)
     if _is_in(directory, output) or _is_in(output, directory):

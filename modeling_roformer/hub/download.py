@@ -28,9 +28,8 @@ class Pulled:
     size: int
 
     def __str__(self) -> str:
-        return (
-            f"{self.directory}: {self.files} files, {self.size:,} bytes, commit {self.commit}, every checksum verified"
-        )
+        size = f"{self.files} files, {self.size:,} bytes"
+        return f"{self.directory}: {size}, commit {self.commit}, every checksum verified"
 
 
 def pull(
@@ -45,12 +44,11 @@ def pull(
 ) -> Pulled:
     """Fetch a repository, and check every file.
 
-    `directory` appears only when it is complete and correct. The files go through huggingface_hub's cache, from which a
-    file with other bytes is removed, so that the next call fetches it again.
+    The files go through huggingface_hub's cache, from which a file with other bytes is removed, to be fetched again.
 
     Args:
         repo_id: `name/repository`.
-        directory: the folder to create.
+        directory: the folder to create. It appears only when it is complete and correct.
         revision: a branch, tag or commit; `main` if None.
         force: replace `directory` if it exists, in one step.
         local_files_only: take an earlier `pull` from the cache, without a connection, as HF_HUB_OFFLINE=1 does too.
@@ -59,12 +57,7 @@ def pull(
 
     Raises:
         FileExistsError: `directory` is not empty, and `force` is not given.
-        HubError: the Hub refused, could not be reached, or sent other bytes than it lists; or, offline, the cache does
-            not have all files. Nothing has been written.
-
-    Example:
-        >>> pull("me/my-model", "my-model").commit
-        '8f3c1a…'
+        HubError: the Hub refused, could not be reached, or sent other bytes; or, offline, the cache lacks a file.
     """
     validate_repo_id(repo_id)
     token = usable_token(token)
@@ -72,9 +65,7 @@ def pull(
         try:
             with hub_bars(progress):
                 offline = local_files_only or constants.HF_HUB_OFFLINE
-                if (
-                    not offline
-                ):  # without it, huggingface_hub would take an older commit from its cache if the Hub fails
+                if not offline:  # or huggingface_hub would take an older commit from its cache if the Hub fails
                     revision = HfApi(token=token).resolve_revision(repo_id, revision=revision)
                 snapshot = Path(snapshot_download(repo_id, revision=revision, local_files_only=offline, token=token))
                 files = get_cached_repo_tree(repo_id, revision=snapshot.name)

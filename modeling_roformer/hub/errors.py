@@ -21,13 +21,9 @@ class HubError(OSError):
 
 
 def hub_error(error: BaseException, consequence: str, token: str | None, verb: str = "read") -> HubError:
-    """Return the error to raise in place of one that huggingface_hub raised.
+    """Return the error to raise in place of one that huggingface_hub raised, without the token.
 
-    Args:
-        error: any error.
-        consequence: what the user can rely on, "nothing was published" for example.
-        token: hidden wherever it appears in the sentence.
-        verb: what the token must allow, `write` or `read`.
+    `consequence` tells what the user can rely on; `verb` is what the token must allow, `write` or `read`.
     """
     link: BaseException | None = error
     while link is not None and not isinstance(link, (_HTTPError, HubError)):
@@ -43,7 +39,7 @@ def hub_error(error: BaseException, consequence: str, token: str | None, verb: s
 
 
 def may_pass(error: BaseException) -> bool:
-    """Return whether the same request may succeed soon: the Hub is busy or out of order, or the connection broke."""
+    """Return whether the same request may succeed soon, and may have been served: the connection broke, or a 5xx."""
     return isinstance(error, _HTTPError) and _status(error) in _MAY_PASS
 
 
@@ -55,8 +51,7 @@ def _status(error: BaseException) -> int | None:
 def usable_token(token: str | None) -> str | None:
     """Return the given token, or the one from HF_TOKEN or the login file.
 
-    Raises:
-        ValueError: the token has a character that tokens cannot have; libraries would show the token in their errors.
+    Raises ValueError if it has a character that no token has: libraries would show it in their errors.
     """
     token = token or get_token()
     if token and not (token.isascii() and token.isprintable() and " " not in token):

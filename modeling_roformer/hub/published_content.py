@@ -1,7 +1,4 @@
-"""The content of a published folder: its files without local paths, its code, and the card.
-
-The card of a published folder lists what is needed to load the model.
-"""
+"""The content of a published folder: its files without local paths, its code, and the card, which lists its needs."""
 
 import json
 import re
@@ -39,10 +36,7 @@ with `trust_remote_code=True`.
 
 
 def published_content(directory: Path, with_code: bool, tell: Callable[[str], object]) -> dict[str, Path | bytes]:
-    """Check a model folder; return its files as they are published, by name.
-
-    The arguments and the errors are those of `push`.
-    """
+    """Check a model folder; return its files as they are published, by name. Arguments and errors are `push`'s."""
     if not (directory / "config.json").is_file():
         missing = "has no config.json, so it is not a saved model" if directory.is_dir() else "is not a folder"
         raise ValueError(f"{directory} {missing}")
@@ -112,8 +106,7 @@ def _check_graph(path: Path, name: str, files: dict[str, Path], tell: Callable[[
 def without_local_paths(files: dict[str, Path | bytes]) -> dict[str, bytes]:
     """Return new content for each settings file that names a path of this machine: only the path's last part is kept.
 
-    transformers before version 5 wrote such paths into config.json, and peft still writes them into
-    adapter_config.json. The files stay as they are.
+    transformers before version 5 wrote such paths into config.json, and peft still does into adapter_config.json.
     """
     changed = {}
     for name, file in files.items():

@@ -42,9 +42,9 @@ NAMED = 20  # at most, files named for each reason
 
 
 def published_files(directory: Path) -> tuple[dict[str, Path], str | None]:
-    """Return the files of a folder that are published, by their path there, and a sentence on what is left out.
+    """Return the files of a folder that are published, by their path there, and a sentence on what else is not hidden.
 
-    Hidden files and Python's caches are left out without a word. Raises ValueError if a link leads out of the folder,
+    Raises ValueError if a link leads out of the folder,
     to a folder or to nothing, except to a blob of the same repository in huggingface_hub's cache.
     """
     root = Path(os.path.realpath(directory))
@@ -77,14 +77,10 @@ def published_files(directory: Path) -> tuple[dict[str, Path], str | None]:
 
 def _reason(path: Path) -> str | None:
     """Return why a file or folder is left out, by its name, or by the content of a small file that is not a link."""
-    if CREDENTIAL.fullmatch(path.name) or _has_key(path):
+    is_small = path.is_file() and not path.is_symlink() and path.stat().st_size <= KEY_BYTES
+    if CREDENTIAL.fullmatch(path.name) or (is_small and PRIVATE_KEY.search(path.read_bytes())):
         return "looks like a credential"
     for reason, patterns in (("hidden", HIDDEN), ("left by training", TRAINING)):
         if any(fnmatchcase(path.name.lower(), pattern) for pattern in patterns):
             return reason
     return None
-
-
-def _has_key(path: Path) -> bool:
-    small = path.is_file() and not path.is_symlink() and path.stat().st_size <= KEY_BYTES
-    return small and PRIVATE_KEY.search(path.read_bytes()) is not None

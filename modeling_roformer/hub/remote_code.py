@@ -19,22 +19,14 @@ AUTO_CLASS_FOR_TRIPLETS = "AutoModelForNextSentencePrediction"
 
 
 def files_with_code(directory: str | Path) -> dict[str, bytes]:
-    """Return the files that a model folder also needs to be loadable without this package.
+    """Return name -> content of the files that a model folder also needs to be loadable without this package.
 
-    Args:
-        directory: a saved model with its config.json. It is only read.
-
-    Returns:
-        Name -> content: config.json and tokenizer_config.json with `auto_map`, which replace the folder's own, and the
-        Python files. Every Auto class that this package supports is in `auto_map`, whatever the folder holds: for any
-        other, transformers would silently use its own class. The folder of a model for triplets gets its pipeline too.
+    These are the Python files, and config.json and tokenizer_config.json with `auto_map`, which replace the folder's
+    own. `auto_map` has every Auto class that this package supports, whatever the folder holds: for any other,
+    transformers would silently use its own class. The folder of a model for triplets gets its pipeline too.
 
     Raises:
         ValueError: the folder's model is not one that this package computes.
-
-    Example:
-        >>> for name, content in files_with_code("my-model").items():
-        ...     (copy / name).write_bytes(content)
     """
     from transformers.dynamic_module_utils import get_relative_import_files
 

@@ -1,8 +1,4 @@
-"""The weight files in a repository that a push replaces.
-
-If a repository holds a single file and shards, transformers loads the single file, so each push must delete the files
-that it replaces.
-"""
+"""The weight files that a push must delete: of a single file and shards, transformers loads the single file."""
 
 import re
 from collections.abc import Collection, Iterable

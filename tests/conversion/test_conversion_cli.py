@@ -110,16 +110,10 @@ BAD = {
         lambda d: shutil.copyfile(LEGACY / "float64" / INDEX, d / INDEX),
         [DATA, "truncated"],
     ),
-    "footer's padding": (
-        lambda d: edit_file(d / INDEX, lambda b: b[:-12] + b"\1" + b[-11:]),
-        [INDEX, "footer"],
-    ),
+    "footer's padding": (lambda d: edit_file(d / INDEX, lambda b: b[:-12] + b"\1" + b[-11:]), [INDEX, "footer"]),
     "config missing": (lambda d: (d / "bert_config.json").unlink(), ["bert_config.json or config.json"]),
     "config broken": (lambda d: edit_file(d / "bert_config.json", lambda b: b[:50]), ["bert_config.json", "JSON"]),
-    "config not text": (
-        lambda d: (d / "bert_config.json").write_bytes(b"\xff\xfe\0"),
-        ["bert_config.json", "JSON"],
-    ),
+    "config not text": (lambda d: (d / "bert_config.json").write_bytes(b"\xff\xfe\0"), ["bert_config.json", "JSON"]),
     "config a list": (lambda d: (d / "bert_config.json").write_text("[1]"), ["bert_config.json", "JSON object"]),
     "config nested": (lambda d: (d / "bert_config.json").write_text("[" * 99999), ["bert_config.json", "JSON"]),
     "config with a field twice": (
@@ -137,10 +131,7 @@ BAD = {
     "no layers": (lambda d: edit_config(d, num_hidden_layers=0), ["bert_config.json", "num_hidden_layers"]),
     "activation": (lambda d: edit_config(d, hidden_act="magic"), ["bert_config.json", "hidden_act", "magic"]),
     "dropout": (lambda d: edit_config(d, hidden_dropout_prob="x"), ["bert_config.json", "hidden_dropout_prob"]),
-    "heads": (
-        lambda d: edit_config(d, num_attention_heads=5),
-        ["bert_config.json", "5 attention heads", 24],
-    ),
+    "heads": (lambda d: edit_config(d, num_attention_heads=5), ["bert_config.json", "5 attention heads", 24]),
     "odd heads": (lambda d: edit_config(d, num_attention_heads=8), ["bert_config.json", "8 attention heads", "even"]),
     "key size": (lambda d: edit_config(d, attention_key_size=4), ["bert_config.json", "attention_key_size"]),
     "wrong hidden_size": (lambda d: edit_config(d, hidden_size=28), [INDEX, "bert_config.json", "24", "28"]),

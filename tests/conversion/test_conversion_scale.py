@@ -84,7 +84,7 @@ def test_shards_hold_what_one_file_does(size, output, tmp_path):
     assert theirs["metadata"] == index["metadata"] and theirs["weight_map"].keys() == index["weight_map"].keys()
 
 
-@pytest.mark.parametrize("size", ["", "big", "0", "5 parsecs", "1.5.2GB", "GB"])
+@pytest.mark.parametrize("size", ["", "big", "0", "0GB", "-5GB", "5 parsecs", "1.5.2GB", "GB", "infGB"])
 def test_sizes_that_are_none(size, run, output, tmp_path):
     code, out, err = run("convert", LEGACY / "word", output, f"--max-shard-size={size}")
     assert code == 1 and not out and err.startswith("roformer: ") and "'" in err

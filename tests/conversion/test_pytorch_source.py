@@ -792,10 +792,7 @@ TROUBLES = {
         edit(lambda s: [s.pop(k) for k in list(s) if k.startswith("cls")]),
         ["cls.predictions", "architectures"],
     ),
-    "a weight too many": (
-        edit(lambda s: s.update(adapter=torch.zeros(2))),
-        ["RoFormerForMaskedLM", "adapter"],
-    ),
+    "a weight too many": (edit(lambda s: s.update(adapter=torch.zeros(2))), ["RoFormerForMaskedLM", "adapter"]),
     "a layer too many": (
         edit(lambda s: s.update({WEIGHT.replace("1", "2"): s[WEIGHT]})),
         ["3 layers", "config.json", 2, "num_hidden_layers"],
@@ -819,21 +816,12 @@ TROUBLES = {
     "a class of another model": (edit_config(architectures=["BertForMaskedLM"]), ["BertForMaskedLM"]),
     "no class at all": (edit_config(architectures="RoFormer"), ["architectures"]),
     "another width": (edit_config(hidden_size=20), ["config.json", "20"]),
-    "odd heads": (
-        edit_config(num_attention_heads=5),
-        ["config.json", "num_attention_heads"],
-    ),
-    "text for a number": (
-        edit_config(hidden_size="many"),
-        ["config.json", "hidden_size"],
-    ),
+    "odd heads": (edit_config(num_attention_heads=5), ["config.json", "num_attention_heads"]),
+    "text for a number": (edit_config(hidden_size="many"), ["config.json", "hidden_size"]),
     "an unknown activation": (edit_config(hidden_act="magic"), ["config.json", "magic"]),
     "more layers": (edit_config(num_hidden_layers=10**9), ["2 layers", "1000000000"]),
     "a small vocabulary": (edit_config(vocab_size=7), ["vocab.txt", "154 entries", "config.json", 7, "vocab_size"]),
-    "a broken tokenizer": (
-        lambda f: (f / "tokenizer_config.json").write_text("{"),
-        ["tokenizer_config.json", "JSON"],
-    ),
+    "a broken tokenizer": (lambda f: (f / "tokenizer_config.json").write_text("{"), ["tokenizer_config.json", "JSON"]),
     "a list for a tokenizer": (
         lambda f: (f / "tokenizer_config.json").write_text("[]"),
         ["tokenizer_config.json", "object"],
@@ -844,15 +832,9 @@ TROUBLES = {
         ["tokenizer_config.json", "tokenize_chinese_chars", False],
     ),
     "a number for a token": (edit_tokenizer(cls_token=3), ["tokenizer", "cls_token"]),
-    "no ids": (
-        lambda f: (f / "added_tokens.json").write_text('{"[新]": null, "[旧]": "a"}'),
-        ["old", "tokenizer"],
-    ),
+    "no ids": (lambda f: (f / "added_tokens.json").write_text('{"[新]": null, "[旧]": "a"}'), ["old", "tokenizer"]),
     "two tokenizers": (two_tokenizers, ["old", "'照'", 97, "vocab.txt", "tokenizer.json"]),
-    "broken settings": (
-        lambda f: (f / "generation_config.json").write_text("{"),
-        ["generation_config.json"],
-    ),
+    "broken settings": (lambda f: (f / "generation_config.json").write_text("{"), ["generation_config.json"]),
     "settings of another kind": (
         lambda f: (f / "generation_config.json").write_text("[1]"),
         ["generation_config.json"],
