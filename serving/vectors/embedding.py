@@ -20,10 +20,10 @@ from ...output.console import byte_progress, summary_table
 from ...output.extras import needs_extra
 from ..errors import ServingError
 from ..pooling import check_model
-from .encoder import BATCH_TOKENS, DTYPES, LONGEST, Rows, TextEncoder, model_identity
+from .encoder import BATCH_TOKENS, LONGEST, Rows, TextEncoder, model_identity
 from .on_ray import check_address, compute_on_ray
 from .texts import SAMPLE_BY, Shard, Texts, source_names
-from .vector_folder import VECTOR_DTYPES, Made, VectorFolder, shard_file
+from .vector_folder import VECTOR_DTYPES, VectorFolder, shard_file
 
 with needs_extra("embed", ServingError):
     import pyarrow.parquet
@@ -36,9 +36,8 @@ _PAUSE = 1.0  # seconds between two writes of the settings, which grow with the 
 class EmbedReport:
     """Result of `embed`.
 
-    `kept` shards were there already; `again` shards were computed again, because their files were damaged or of other
-    texts. `left_out` rows have no text. `cut` texts were truncated to `longest` tokens. `chunks` is the number of all
-    chunks, if texts were split.
+    `kept` shards were there already. `left_out` rows have no text. `cut` texts have as many tokens as the model reads,
+    or more, and are truncated there. `chunks` is the number of all chunks, if texts were split.
     """
 
     model: Path
@@ -46,55 +45,50 @@ class EmbedReport:
     texts: int
     shards: int
     kept: int
-    again: int
     width: int
     dtype: str
     left_out: int
     cut: int
-    longest: int | None
-    computed: int
     seconds: float
     chunks: int | None = None
 
     def table(self) -> Table:
         """Return the summary as a rich table."""
-        shards = f"{self.shards:,}"
-        if self.kept:
-            shards += f", {self.kept:,} of them kept"
-        if self.again:
-            shards += f"; {self.again:,} computed again, since damaged or of other texts"
-        speed = self.computed / self.seconds
         rows = {
             "model": str(self.model),
             "output": str(self.output),
             "texts": f"{self.texts:,}",
             "chunks": f"{self.chunks:,}" if self.chunks else None,
             "vectors": f"{self.width:,} × {self.dtype}",
-            "shards": shards,
+            "shards": f"{self.shards:,}" + (f", {self.kept:,} of them kept" if self.kept else ""),
             "left out": f"{self.left_out:,} rows without a text" if self.left_out else None,
-            "truncated": f"{self.cut:,} texts, at {self.longest:,} tokens (--max-length)" if self.cut else None,
-            "texts/s": (f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}") if self.computed else None,
+            "truncated": f"{self.cut:,} texts reach the limit (--max-length)" if self.cut else None,
             "seconds": f"{self.seconds:.1f}",
         }
         return summary_table(rows)
 
 
-@dataclass
+@dataclass(frozen=True)
+class Made:
+    """A computed shard: its name, its entry in the settings, `read` and `left_out` of the `Shard`, and its file."""
+
+    name: str
+    record: dict
+    read: float
+    left_out: int
+    data: bytes
+
+
 class ShardEncoder:
     """Encoder of shards, in this process or in a worker of Ray. `identity` is that of the model."""
 
-    model: Path
-    identity: str
-    options: dict  # of `TextEncoder`
-    vector_dtype: str
-    keep_text: bool
-
-    def __post_init__(self) -> None:
-        self.encoder = TextEncoder(self.model, **self.options)
-        if model_identity(self.model) != self.identity:
+    def __init__(self, model: Path, identity: str, options: dict, vector_dtype: str, keep_text: bool):
+        self.encoder = TextEncoder(model, **options)
+        self.vector_dtype, self.keep_text = vector_dtype, keep_text
+        if model_identity(model) != identity:
             raise ServingError(
-                f"{self.model} has changed since this command began, or is another model on this machine of the "
-                "cluster: run the command again once the model is complete everywhere"
+                f"{model} has changed since this command began, or is another model on this machine of the cluster: "
+                "run the command again once the model is complete everywhere"
             )
 
     def rows(self, shard: Shard) -> Rows:
@@ -105,7 +99,8 @@ class ShardEncoder:
         """Compute a shard."""
         rows = rows or self.rows(shard)
         data = shard_file(shard, rows, self.encoder.vectors(rows.tokens), self.vector_dtype, self.keep_text)
-        return Made(shard.name, len(shard), shard.read, shard.left_out, rows.cut, self.encoder.max_length, data)
+        record = {"texts": len(shard), "cut": rows.cut, "sha256": hashlib.sha256(data).hexdigest()}
+        return Made(shard.name, record, shard.read, shard.left_out, data)
 
 
 def embed(
@@ -161,9 +156,7 @@ def embed(
     sources = tuple(map(str, [texts] if isinstance(texts, (str, Path)) else texts))
     if shard_size < 1:
         raise ServingError(f"shard_size is {shard_size}; expected at least 1")
-    for name, value, choices in [
-        ("dtype", dtype, DTYPES), ("vector_dtype", vector_dtype, VECTOR_DTYPES), ("sample_by", sample_by, SAMPLE_BY),
-    ]:  # fmt: skip
+    for name, value, choices in ("vector_dtype", vector_dtype, VECTOR_DTYPES), ("sample_by", sample_by, SAMPLE_BY):
         if value not in choices:
             raise ServingError(f"{name} is {value!r}; expected one of {', '.join(choices)}")
     if chunk is None and overlap is not None:
@@ -196,24 +189,23 @@ def embed(
         task = bar.add_task("reading", total=corpus.check())
         if next(corpus.shards(shard_size), None) is None:
             raise ServingError(f"there is no text in {', '.join(sources)}")
-        before, records, kept, left_out = {path.name for path in folder.files()}, begun.get("shards") or {}, {}, 0
+        before, records, kept, left_out = {path.name for path in folder.files()}, begun.get("shards") or {}, [], 0
         for shard in takewhile(lambda shard: before and shard.name <= max(before), corpus.shards(shard_size)):
             if folder.has(shard, records.get(shard.name)):
-                kept[shard.name] = len(shard)
+                kept.append(shard.name)
                 left_out += shard.left_out
                 bar.advance(task, shard.read)
         # A hash of where the texts are, so that the settings do not have the caller's paths.
         places = [os.path.abspath(source) if os.path.exists(source) else source for source in sources]
         paths = hashlib.sha256(json.dumps(places).encode()).hexdigest()
-        if before - kept.keys() and begun.get("paths") != paths:
-            other = folder.path / min(before - kept.keys())
+        if (others := before.difference(kept)) and begun.get("paths") != paths:
             raise ServingError(
-                f"{folder.path} holds vectors of other texts, from another place: {other} does not fit these. Name "
-                "another folder, or remove that file if the texts have moved and changed"
+                f"{folder.path} holds vectors of other texts, from another place: {folder.path / min(others)} does not "
+                "fit these. Name another folder, or remove that file if the texts have moved and changed"
             )
         run |= {
             "model_name": source_names([str(directory)])[0] or model.name, "paths": paths,
-            "cut_at": begun.get("cut_at"), "shards": {name: records[name] for name in kept},
+            "shards": {name: records[name] for name in kept},
         }  # fmt: skip
         options = {
             "max_length": max_length if chunk is None else chunk, "overlap": None if chunk is None else overlap or 0,
@@ -226,22 +218,21 @@ def embed(
         else:
             on_gpus = device is None or not device.startswith("cpu")
             results = compute_on_ray(todo, make_encoder, ray, workers, on_gpus)
-        made: dict[str, int] = {}
+        texts_done = 0
         bar.update(task, description="embedding")
         for result in _written(results, folder, run):
-            made[result.name] = result.texts
             left_out += result.left_out
-            texts_done = sum(made.values())
+            texts_done += result.record["texts"]
             speed = texts_done / (time.perf_counter() - started)
             bar.update(task, advance=result.read, description=f"{texts_done:,} texts, {speed:,.0f} texts/s")
-        found = kept | made
-        if more := before - found.keys():
+        if more := before - run["shards"].keys():
             raise ServingError(
                 f"{folder.path} holds {len(more):,} shards beyond the end of the texts, from {min(more)} on: the input "
                 "was longer before. Remove them, or name a new folder"
             )
         width = pyarrow.parquet.read_schema(folder.files()[0]).field("vector").type.list_size
-        done = {"texts": sum(found.values()), "shards": len(found), "width": width}
+        records = run["shards"].values()
+        done = {"texts": sum(record["texts"] for record in records), "shards": len(records), "width": width}
         if chunk is not None:
             done["chunks"] = sum(pyarrow.parquet.read_metadata(path).num_rows for path in folder.files())
         folder.write_run(run | {"done": done})
@@ -249,12 +240,9 @@ def embed(
         model=Path(directory),
         output=Path(output),
         kept=len(kept),
-        again=len(before & made.keys() & records.keys()),
         dtype=vector_dtype,
         left_out=left_out,
-        cut=sum(record["cut"] for record in run["shards"].values()),
-        longest=run["cut_at"],
-        computed=sum(made.values()),
+        cut=sum(record["cut"] for record in records),
         seconds=time.perf_counter() - started,
         **done,
     )
@@ -267,10 +255,9 @@ def _written(results: Iterator[Made], folder: VectorFolder, run: dict) -> Iterat
         try:
             for result in results:
                 if last == -math.inf:
-                    folder.write_run(run, result)
+                    folder.write_run(run, result.data)
                 folder.write(result.name, result.data)
-                run["shards"][result.name] = result.record()
-                run["cut_at"] = result.longest
+                run["shards"][result.name] = result.record
                 if time.monotonic() - last >= _PAUSE:
                     folder.write_run(run)
                     last = time.monotonic()

@@ -41,7 +41,8 @@ def model_identity(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class Rows:
-    """Tokenized texts: a row for each text, or for each chunk of a text. `cut` texts were truncated."""
+    """Tokenized texts: a row for each text, or for each chunk of a text. `cut` texts have `max_length` tokens or more,
+    and are truncated there."""
 
     ids: list[str]
     texts: list[str]
@@ -167,20 +168,16 @@ class TextEncoder:
         return self.rows(texts, texts).tokens
 
     def rows(self, ids: Sequence[str], texts: Sequence[str]) -> Rows:
-        """Tokenize texts, and count the truncated ones. With chunks, the rows of the text `x` have the ids `x#1`,
+        """Tokenize texts. With chunks, the rows of the text `x` have the ids `x#1`,
         `x#2` and so on, and their own texts."""
         if self.overlap is not None:
             return self._chunks(ids, texts)
-        tokens, cut = [], 0
+        tokens = []
         for start in range(0, len(texts), _TOKENIZED):
             some = list(texts[start : start + _TOKENIZED])
             encoding = self._encode(some, truncation=True, max_length=self.max_length)
             tokens += [np.array(row, dtype=np.int32) for row in encoding["input_ids"]]
-            if encoding.encodings is not None:
-                cut += sum(bool(row.overflowing) for row in encoding.encodings)
-            elif full := [i for i, row in enumerate(encoding["input_ids"]) if len(row) >= self.max_length]:
-                cut += sum(len(row) > self.max_length for row in self._encode([some[i] for i in full])["input_ids"])
-        return Rows(list(ids), list(texts), tokens, cut)
+        return Rows(list(ids), list(texts), tokens, sum(len(row) >= self.max_length for row in tokens))
 
     def _chunks(self, ids: Sequence[str], texts: Sequence[str]) -> Rows:
         found = Rows([], [], [], 0)

@@ -4,26 +4,26 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import groupby, islice
 from pathlib import Path
 
 from ...output.console import sentence_of
 from ...output.extras import needs_extra
-from ...tokenization.vocabulary_maker.corpus import CorpusError, corpus_files, read_chunks
-from ...tokenization.vocabulary_maker.csv_table import CSV, TSV, csv_rows, is_csv
+from ...tokenization.vocabulary_maker.corpus import corpus_files, has_text, kind_of, read_chunks
 from ..errors import ServingError
 
 with needs_extra("embed", ServingError):
+    import datasets
     import pyarrow
     import pyarrow.parquet
 
+    from ...training.runs.data import load_data, may_be_on_hub
+
 PARQUET = ".parquet"
-TABLES = (CSV, TSV, PARQUET)
+CSV = (".csv", ".tsv")
 SAMPLE_BY = ("line", "document")
 _ROWS = 1024  # of a table in memory at once
 _PIECE = 1 << 18  # bytes of a file of lines in memory at once
 _BUFFER = 1 << 20  # bytes of a Parquet column in memory at once
-_NAMED = 20  # most columns that an error lists
 _CHARACTERS = 1 << 24  # most characters of a shard
 
 Row = tuple[str, str] | None  # id and text; None for a row without a text
@@ -108,55 +108,59 @@ class Texts:
 
     def _open(self) -> list[Source]:
         found: list[Source] = []
-        for are_data_sets, group in groupby(self.sources, _is_data_set):
-            sources = list(group)
-            paths = list(map(Path, sources)) if are_data_sets else corpus_files(sources, TABLES)
-            open_one = self._data_set if are_data_sets else self._file
-            found += map(open_one, paths, file_names(paths, self.sources))
+        files, seen = {}, set()  # by their names in ids; resolved
+        for source, short in zip(self.sources, source_names(self.sources), strict=True):
+            if may_be_on_hub(source):
+                found.append(self._data_set(source, f"the data set {source}", short))
+                continue
+            for path in corpus_files([source], (*CSV, PARQUET)):
+                name = (Path(short) / path.relative_to(source)).as_posix()
+                if path.resolve() in seen:
+                    continue
+                if name in files:
+                    raise ServingError(
+                        f"{files[name]} and {path} would both be called {name} in ids: name a folder that has both"
+                    )
+                files[name] = path
+                seen.add(path.resolve())
+                found.append(self._file(path, name))
         return found
 
     def _file(self, path: Path, name: str) -> Source:
-        size = path.stat().st_size
-        if path.suffix.lower() == PARQUET:
-            try:
-                # With a buffer, columns are not read whole.
-                file = pyarrow.parquet.ParquetFile(path, buffer_size=_BUFFER)
-            except (pyarrow.ArrowException, OSError) as error:
-                raise ServingError(f"{path} cannot be read as Parquet: {sentence_of(error).rstrip('.')}") from None
-            batches = lambda columns: file.iter_batches(_ROWS, columns=columns)  # noqa: E731
-            return self._table(str(path), name, file.schema_arrow, size, file.metadata.num_rows, batches)
-        if is_csv(path):
-            header = next(csv_rows(path), ([], 0))[0]
-            places = [header.index(column) for column in self._columns(str(path), header)]
-            return size, partial(self._csv_pieces, path, name, places)
-        return size, partial(self._line_pieces, path, name)
+        if kind_of(path) in CSV:
+            # Ids are as they are written, such as 01.
+            return self._data_set(str(path), str(path), name, converters=dict.fromkeys(self._columns, str))
+        if path.suffix.lower() != PARQUET:
+            return path.stat().st_size, partial(self._line_pieces, path, name)
+        try:
+            file = pyarrow.parquet.ParquetFile(path, buffer_size=_BUFFER)  # without a buffer, columns are read whole
+        except (pyarrow.ArrowException, OSError) as error:
+            raise ServingError(f"{path} cannot be read as Parquet: {sentence_of(error).rstrip('.')}") from None
+        batches = partial(file.iter_batches, _ROWS, columns=self._columns)
+        return self._table(str(path), name, file.schema_arrow, path.stat().st_size, file.metadata.num_rows, batches)
 
-    def _data_set(self, source: Path, name: str) -> Source:
-        with needs_extra("embed", ServingError):
-            from ...training.runs.data import load_data
-        found = load_data(str(source))
-        batches = lambda columns: found.select_columns(columns).with_format("arrow").iter(_ROWS)  # noqa: E731
-        where, schema = f"the data set {source}", found.features.arrow_schema
-        return self._table(where, name, schema, found.data.nbytes, len(found), batches)
+    def _data_set(self, source: str, where: str, name: str, **options) -> Source:
+        shown = datasets.is_progress_bar_enabled()
+        datasets.disable_progress_bars()  # they would mix with the caller's
+        try:
+            found = load_data(source, **options)
+        finally:
+            if shown:
+                datasets.enable_progress_bars()
+        batches = lambda: found.select_columns(self._columns).with_format("arrow").iter(_ROWS)  # noqa: E731
+        return self._table(where, name, found.features.arrow_schema, found.data.nbytes, len(found), batches)
 
-    def _columns(self, where: str, there: Sequence[str]) -> list[str]:
-        """Return the column of the text and, if there is one, of the id."""
-        columns = [self.field] if self.id_field is None else [self.field, self.id_field]
-        for column, option in zip(columns, ("--field", "--id-field"), strict=False):
-            if there.count(column) != 1:
-                names = ", ".join(name if len(name) < 40 else f"{name[:36]} …" for name in there[:_NAMED]) or "nothing"
-                names += f" and {len(there) - _NAMED:,} more" if len(there) > _NAMED else ""
-                found = f"no column {column!r}, but {names}" if column not in there else f"several columns {column!r}"
-                raise ServingError(f"{where} has {found}: name the column with {option}")
-        return columns
+    @property
+    def _columns(self) -> list[str]:
+        return list(dict.fromkeys([self.field, self.id_field or self.field]))
 
     def _row(self, name: str, where: str, number: int, text: str | None, id_: object = None) -> Row:
         """Return the id and text of a row, which errors call `where` and its number."""
-        if not _has_text(text):
+        if not has_text(text):
             return None
         if self.id_field is None:
             return f"{name}:{number}", text
-        if isinstance(id_, bool) or not isinstance(id_, (str, int)):
+        if isinstance(id_, bool) or not isinstance(id_, (str, int)) or id_ == "":
             raise ServingError(
                 f"{where} {number}: the field {self.id_field!r} is {id_!r}; expected a string or an integer as id"
             )
@@ -166,38 +170,26 @@ class Texts:
         """Read a text file or JSON Lines."""
         where, whole = f"{path}, line", [] if self.sample_by == "document" else None
         for chunk in read_chunks(path, _PIECE):
-            if chunk.is_json:
-                whole = None
-                yield (self._record(name, where, number, record) for number, record in chunk.records()), chunk.consumed
-            elif self.id_field is not None:
+            if not chunk.is_json and self.id_field is not None:
                 raise ServingError(f"{path} is a text file, without a field {self.id_field!r} (--id-field)")
-            elif whole is not None:
-                whole.append("\n".join(line for _, line in chunk.lines()))  # with its last line end
+            if not chunk.is_json and whole is not None:
+                whole.append(chunk.text())
                 yield [], chunk.consumed
-            else:
-                yield ((f"{name}:{number}", text) for number, text in chunk.lines() if _has_text(text)), chunk.consumed
+                continue
+            whole = None
+            rows = chunk.rows(self.field)
+            yield (self._row(name, where, n, text, of.get(self.id_field)) for n, text, of in rows), chunk.consumed
         if whole is not None:
             text = "".join(whole)
-            yield [(name, text) if _has_text(text) else None], 0
-
-    def _record(self, name: str, where: str, number: int, record: dict) -> Row:
-        text = record.get(self.field)
-        if self.field not in record:
-            raise CorpusError(f"{where} {number}: no field {self.field!r}: name the field of the text with --field")
-        if text is not None and not isinstance(text, str):
-            raise CorpusError(f"{where} {number}: the field {self.field!r} is not a string")
-        return self._row(name, where, number, text, record.get(self.id_field))
-
-    def _csv_pieces(self, path: Path, name: str, places: list[int]) -> Pieces:
-        before, where = 0, f"{path}, row"
-        for number, (fields, position) in enumerate(islice(csv_rows(path), 1, None), 1):
-            text, id_ = fields[places[0]], fields[places[-1]] or None
-            yield [self._row(name, where, number, text, id_)], position - before
-            before = position
+            yield [(name, text) if has_text(text) else None], 0
 
     def _table(self, where: str, name: str, schema: pyarrow.Schema, size: float, rows: int, batches) -> Source:
-        """Open a Parquet file or a data set; `batches` reads some columns."""
-        columns = self._columns(where, schema.names)
+        """Open a Parquet file or a data set; `batches` reads the columns."""
+        for column, option in zip(self._columns, ("--field", "--id-field"), strict=False):
+            if column not in schema.names:
+                raise ServingError(
+                    f"{where} has no column {column!r}, but {', '.join(schema.names)}: name the column with {option}"
+                )
         kind = schema.field(self.field).type
         kind = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
         if kind not in (pyarrow.string(), pyarrow.large_string(), pyarrow.string_view()):
@@ -205,9 +197,10 @@ class Texts:
 
         def pieces() -> Pieces:
             at, row_of = 0, partial(self._row, name, f"{where}, row")
+            both = self.field, self.id_field or self.field
             try:
-                for batch in batches(list(dict.fromkeys(columns))):
-                    values = zip(*(batch[column].to_pylist() for column in columns), strict=True)
+                for batch in batches():
+                    values = zip(*(batch[column].to_pylist() for column in both), strict=True)
                     yield [row_of(number, *row) for number, row in enumerate(values, at + 1)], size * len(batch) / rows
                     at += len(batch)
             except ServingError:
@@ -228,32 +221,6 @@ def source_names(sources: Sequence[str]) -> list[str]:
     """
     paths = map(Path, sources)
     return [path.name if path.is_absolute() or ".." in path.parts else "/".join(path.parts) for path in paths]
-
-
-def file_names(files: Sequence[Path], sources: Sequence[str]) -> list[str]:
-    """Return a name for each file found in the sources: the name of its source, and its path in it."""
-    names, found = dict(zip(map(Path, sources), source_names(sources), strict=True)), {}
-    for file in files:
-        source = next(place for place in (file, *file.parents) if place in names)
-        name = (Path(names[source]) / file.relative_to(source)).as_posix()
-        if name in found:
-            raise ServingError(
-                f"{found[name]} and {file} would both be called {name} in ids: name a folder that has both"
-            )
-        found[name] = file
-    return list(found)
-
-
-def _is_data_set(source: str) -> bool:
-    if Path(source).exists():
-        return False
-    with needs_extra("embed", ServingError):
-        from ...training.runs.data import may_be_on_hub
-    return may_be_on_hub(source)
-
-
-def _has_text(text: str | None) -> bool:
-    return bool(text) and not text.isspace()
 
 
 def _writable(text: str) -> str:

