@@ -1,0 +1,18 @@
+"""The package stays small: more lines than today are a decision, which raises these bounds."""
+
+import pytest
+from helpers.paths import REPOSITORY
+
+ROOMS = ("modeling_roformer", "conversion", "training", "serving", "tokenization", "model_cards")
+
+
+def lines(*folders: str) -> int:
+    files = [file for folder in folders for file in (REPOSITORY / folder).rglob("*.py")]
+    return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
+
+
+@pytest.mark.parametrize(
+    ("folders", "most"), [(ROOMS, 21_500), (["tests"], 33_600), (["examples"], 2_800), (["benchmarks"], 3_300)]
+)
+def test_lines_are_at_most_those_of_today(folders, most):
+    assert 0 < lines(*folders) <= most
