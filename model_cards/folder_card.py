@@ -66,7 +66,8 @@ def write_card(directory: str | Path) -> CardReport:
     """Write a folder's card, or update an existing one.
 
     An update replaces the table of facts, or appends one, and adds missing metadata. It keeps all other text, and rows
-    that people added to the table. Raises ValueError if the card cannot be updated, and leaves it as it is.
+    that people added to the table. A link becomes a file. Raises ValueError if the card cannot be updated, and leaves
+    it as it is.
 
     >>> print(write_card("my-model"))
     wrote my-model/README.md
@@ -74,7 +75,7 @@ def write_card(directory: str | Path) -> CardReport:
     path = Path(directory) / CARD
     if not path.exists():
         card = card_of_folder(directory)
-        write_whole(path.resolve(), card)
+        write_whole(path, card)
         return CardReport(path, True, [], [])
     try:
         old = path.read_bytes().decode("utf-8")
@@ -88,7 +89,7 @@ def write_card(directory: str | Path) -> CardReport:
     rows = _merged(known, read_facts(fresh))
     card, fields = _with_metadata(path, _with_table(old, facts_table(rows)), fresh)
     if card != old:
-        write_whole(path.resolve(), card)
+        write_whole(path, card)
     changed = [name for name in {**known, **rows} if known.get(name) != rows.get(name)]
     return CardReport(path, False, changed, fields)
 

@@ -43,6 +43,9 @@ def published_content(directory: Path, with_code: bool, tell: Callable[[str], ob
     if not isinstance(read_json(directory / "config.json").get("model_type"), str):
         raise ValueError(f"{directory / 'config.json'} has no model_type, so the model could not be loaded")
     found, note = published_files(directory)
+    for name in ("config.json", "tokenizer_config.json", CARD):
+        if (directory / name).exists() and name not in found:
+            raise ValueError(f"{directory / name} contains a private key or a token of the Hub: remove it there")
     _check_weights(directory, found)
     for name, path in found.items():
         if name.lower().endswith(".onnx"):

@@ -32,9 +32,9 @@ CREDENTIAL = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-# A private key at the start of a line or in Google's JSON, or a token of the Hub alone, in any small file.
+# A private key at the start of a line or in Google's JSON, or a token of the Hub, in any small file.
 PRIVATE_KEY = re.compile(
-    rb'(^|\xef\xbb\xbf|"private_key"\s*:\s*")[ \t]*-----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY|\A\s*hf_[A-Za-z0-9]{30,}\s*\Z',
+    rb'(^|\xef\xbb\xbf|"private_key"\s*:\s*")[ \t]*-----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY|\bhf_[A-Za-z0-9]{30,}\b',
     re.MULTILINE,
 )
 KEY_BYTES = 1 << 16  # a larger file is not a key

@@ -35,17 +35,15 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
     from .auto_classes import CONFIG_CLASSES, TOKENIZER_NAMES, auto_model_classes
 
     directory = Path(directory)
-    config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    config = read_json(directory / "config.json")
     config_class = CONFIG_CLASSES.get(config.get("model_type"))
     if config_class is None:
         raise ValueError(
             f"{directory / 'config.json'} has model_type {config.get('model_type')!r}, but this package's code "
             f"computes only {', '.join(CONFIG_CLASSES)}; `roformer push` without --with-code publishes it"
         )
-    tokenizer_file = directory / "tokenizer_config.json"
-    tokenizer_config: dict[str, Any] = {"tokenizer_class": RoFormerTokenizer.__name__}
-    if tokenizer_file.exists():
-        tokenizer_config = json.loads(tokenizer_file.read_text(encoding="utf-8"))
+    default: dict[str, Any] = {"tokenizer_class": RoFormerTokenizer.__name__}
+    tokenizer_config = read_json(directory / "tokenizer_config.json", default)
 
     config.pop("custom_pipelines", None)  # transformers would run the code that a stranger's entry names
     classes = {"AutoConfig": config_class} | auto_model_classes(config_class)

@@ -262,6 +262,7 @@ KEYS = {
     "marked.txt": "\ufeff-----BEGIN PRIVATE KEY-----\nMIIE\n",
     "mail.asc": "-----BEGIN PGP PRIVATE KEY BLOCK-----\n\nlQOY\n",
     "login.txt": f"hf_{'aB3' * 12}\n",
+    "upload.sh": f"export HF_TOKEN=hf_{'aB3' * 12}\n",
     "project-1a2b.json": json.dumps({"type": "x", "private_key": "-----BEGIN PRIVATE KEY-----\nMIIE\n"}, indent=2),
 }
 
@@ -274,6 +275,16 @@ def test_a_key_is_known_by_its_content(hub, folder):
     push(folder, REPO, tell=told.append)
     assert not KEYS.keys() & published(hub).keys() and "how-to.md" in published(hub)
     assert_states(told[0], *KEYS, "credential")
+
+
+@pytest.mark.parametrize("name", ["README.md", "config.json", "tokenizer_config.json"])
+def test_a_key_in_a_file_that_every_push_needs_is_refused(hub, folder, name):
+    settings = json.loads((folder / name).read_text()) if name.endswith(".json") else {}
+    (folder / name).write_text(json.dumps(settings | {"hub_token": f"hf_{'aB3' * 12}"}))
+    for with_code in (False, True):
+        with refused(ValueError, folder / name, "token"):
+            push(folder, REPO, with_code=with_code)
+    assert not hub.requests
 
 
 def test_links_to_files_in_the_folder_are_followed(hub, folder, tmp_path):

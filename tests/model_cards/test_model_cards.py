@@ -38,7 +38,7 @@ from modeling_roformer.model_cards import (
     write_card,
 )
 from modeling_roformer.model_cards.cards import NOT_PUBLISHED
-from modeling_roformer.model_cards.facts import facts_table, loads_with, read_facts
+from modeling_roformer.model_cards.facts import START, facts_table, loads_with, read_facts
 from modeling_roformer.model_cards.kinds import why_package_is_needed
 from modeling_roformer.model_cards.metadata import metadata_of
 from modeling_roformer.model_cards.releases import RELEASES
@@ -469,6 +469,16 @@ def test_a_folder_without_a_card_gets_one(folder):
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert card == card_of_folder(folder)
     assert (folder / "README.md").stat().st_mode & 0o777 == (folder / "config.json").stat().st_mode & 0o777
+
+
+def test_a_card_is_not_written_through_a_link(folder, tmp_path):
+    elsewhere = tmp_path / "elsewhere.md"
+    elsewhere.write_text("# Another's\n")
+    (folder / "README.md").unlink()
+    (folder / "README.md").symlink_to(elsewhere)
+    write_card(folder)
+    assert elsewhere.read_text() == "# Another's\n"
+    assert "Another's" in (folder / "README.md").read_text() and START in (folder / "README.md").read_text()
 
 
 def unchanged(report):
