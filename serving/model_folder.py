@@ -22,10 +22,7 @@ def read_model_folder(folder: Path) -> dict:
         raise ServingError(missing(folder, "the folder of a saved model"))
     if not folder.is_dir():
         raise ServingError(f"{folder} is not a folder: name the folder of a saved model")
-    try:
-        config = read_json(folder / "config.json", default={})
-    except ValueError as error:
-        raise ServingError(str(error)) from None
+    config = read_json(folder / "config.json", default={})
     if not config:
         advice = "convert a checkpoint with `roformer convert`, or fetch a model with `roformer pull`"
         if (folder / "modules.json").is_file():  # before version 2

@@ -63,18 +63,15 @@ def pooling_of(folder: Path, config: dict) -> str:
         raise ServingError(
             f"{path} cannot be read ({error}): save the model again with sentence-transformers"
         ) from None
-    if any(name == "Transformer" and place != folder for name, place in modules):
-        raise ServingError(f"{path} has the model in a subfolder: save it again with sentence-transformers")
     expected = {"pooler": ["cls", "Dense"], "bi": ["mean"], "mean": ["mean"]}[own]
     if stated == expected and (own != "pooler" or _has_pooler_as_dense(dict(modules)["Dense"], folder)):
         return own
     if own == "mean" and stated == ["cls"]:
         return "cls"
     what = ", ".join(map(str, stated)) if stated != expected else "a Dense with other weights than the model's pooler"
-    instead = "the model's pooler" if own == "pooler" else "the mean over tokens"
     raise ServingError(
-        f"{path} makes vectors by {what or 'no pooling'}, which is not supported for this model: compute them "
-        f"with SentenceTransformer, or remove the file for {instead}"
+        f"{path} makes vectors by {what or 'no pooling'}, which is not supported for this model: compute them with "
+        f"SentenceTransformer, or remove the file for the model's own vectors"
     )
 
 
@@ -99,10 +96,7 @@ def stated_length(folder: Path) -> int | None:
 
     Later versions state it as the tokenizer's `model_max_length`.
     """
-    try:
-        length = read_json(folder / "sentence_bert_config.json", default={}).get("max_seq_length")
-    except ValueError as error:
-        raise ServingError(str(error)) from None
+    length = read_json(folder / "sentence_bert_config.json", default={}).get("max_seq_length")
     return length if isinstance(length, int) and length > 0 else None
 
 

@@ -53,18 +53,13 @@ class Rows:
 class TextEncoder:
     """Encoder of texts with a saved model.
 
-    `pooling` is the kind of vector:
-
-    - `"pooler"`: RoFormer-Sim's pooler, a linear layer over [CLS];
-    - `"bi"`: the normalised mean over tokens, as `encode` of a `RoFormerForTripletMatching` returns it;
-    - `"cls"`: the first token, if a folder of sentence-transformers says so;
-    - `"mean"`: for every other encoder, the mean over tokens, [CLS] and [SEP] included, as in sentence-transformers.
+    `pooling` is the kind of vector, as of `pooling_of`.
 
     Args:
         directory: the model's folder.
         max_length: truncate texts to this number of tokens, special tokens included. The default is the tokenizer's
             `model_max_length`; without one, "bi" reads 1,024 tokens and "mean" `max_position_embeddings`.
-        longest: upper bound of that default, so that memory suffices; None for no bound.
+        longest: upper bound of that default; None for no bound.
         overlap: do not truncate texts, but split them into chunks of `max_length` tokens, each with the last `overlap`
             tokens of the one before; see `rows`.
         dtype: in which the model computes, one of `DTYPES`; the vectors are float32.
@@ -153,7 +148,7 @@ class TextEncoder:
             if ends is not None and wanted > ends:
                 raise ServingError(f"{folder} has positions for {ends:,} tokens, fewer than {self._option}, {wanted}")
             return wanted
-        longest = 10**9 if longest is None else longest
+        longest = longest or 10**9
         if self.pooling == "bi":
             return min(longest_input(self.tokenizer, None), ends or longest, longest)
         stated = ends or longest if self.pooling == "pooler" else stated

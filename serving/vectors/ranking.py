@@ -1,5 +1,6 @@
 """`roformer rank`: exact search for the closest texts, with one file of vectors in memory at a time."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
@@ -11,7 +12,6 @@ from rich.text import Text
 
 from ...output.console import byte_progress
 from ..errors import ServingError
-from ..pooling import check_model
 from .encoder import FIRST_CHUNK, TextEncoder, check_finite, model_identity
 from .texts import Texts
 from .vector_folder import VectorFolder
@@ -84,8 +84,6 @@ def rank(
     if not isinstance(top_k, Integral) or top_k < 1:
         raise ServingError(f"top_k is {top_k}; expected an integer of at least 1")
     folder = VectorFolder(vectors)
-    if not folder.path.exists():
-        raise ServingError(f"{folder.path} does not exist: make a folder of vectors with `roformer embed`")
     run = folder.run() or {}
     if not (shards := run.get("shards")):
         raise ServingError(f"{folder.path} holds no vectors: make them with `roformer embed`")
@@ -140,34 +138,23 @@ class _Best:
 
 def _queries(query: str | Path | Sequence[str], field: str) -> list[str]:
     if isinstance(query, (str, Path)):
-        if _is_file(query):
-            texts = Texts((str(query),), field)
-            query = [text for shard in texts.shards(1024) for text in shard.texts]
-            if not query:
-                raise ServingError(f"there is no text in {texts.sources[0]}")
+        if os.path.isfile(query):
+            query = [text for shard in Texts((str(query),), field).shards(1024) for text in shard.texts]
         else:
             query = [str(query)]
-    query = list(query)
     if not query or not all(text.strip() for text in query):
         raise ServingError("the query is empty")
-    return query
-
-
-def _is_file(query: str | Path) -> bool:
-    try:
-        return Path(query).is_file()
-    except (OSError, ValueError):  # the text is no valid file name
-        return False
+    return list(query)
 
 
 def _model_of(run: dict, folder: VectorFolder, model: str | Path | None) -> Path:
     """Return the folder of the model that made the vectors; find it by its name if `model` is None."""
     name = Path(run.get("model_name") or "")
     places = [place / end for place in (Path(), folder.path.resolve().parent) for end in (name, name.name)]
-    places = [place for place in places if (place / "config.json").is_file()] if model is None else [check_model(model)]
+    places = [place for place in places if (place / "config.json").is_file()] if model is None else [Path(model)]
     for place in places:
         if model_identity(place) == run["model"]:
-            return check_model(place)
+            return place
     if places:
         raise ServingError(
             f"{places[0]} is not the model that made the vectors in {folder.path}, or has changed since: give the "

@@ -54,8 +54,6 @@ class VectorFolder:
                     "restore that file if it was one"
                 ) from None
             return None
-        except NotADirectoryError:
-            raise ServingError(f"{self.path} is not a folder") from None
         except (ValueError, RecursionError, pyarrow.ArrowException):
             found = None
         if not isinstance(found, dict) or not found.keys() >= _NEEDED:

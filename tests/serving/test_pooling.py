@@ -123,7 +123,7 @@ def test_the_length_that_older_versions_state(pooled):
     np.testing.assert_allclose(encoder([long]), model.encode([long]), atol=2e-6)
     assert len(encoder.tokenize([long])[0]) == 9
     (folder / "sentence_bert_config.json").write_text("[")
-    with refused(ServingError, "sentence_bert_config.json"):
+    with refused(ValueError, "sentence_bert_config.json"):
         TextEncoder(folder)
 
 

@@ -197,10 +197,10 @@ def test_queries_and_folders_that_are_refused(run, vectors, tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "blank.txt").write_text("\n")
     for arguments, facts in [
-        ((tmp_path / "missing", QUERY), [tmp_path / "missing", "does not exist", "roformer embed"]),
+        ((tmp_path / "missing", QUERY), [tmp_path / "missing", "no vectors", "roformer embed"]),
         ((tmp_path / "empty", QUERY), [tmp_path / "empty", "no vectors", "roformer embed"]),
         ((vectors, QUERY, "--top-k", 0), ["top_k", 0]),
         ((vectors, " "), ["query", "empty"]),
-        ((vectors, tmp_path / "blank.txt"), ["no text", tmp_path / "blank.txt"]),
+        ((vectors, tmp_path / "blank.txt"), ["query", "empty"]),
     ]:
         error_of(run, *arguments, states=facts)
