@@ -4,10 +4,7 @@ from .family import Config, Weight, dense, layer_norm
 
 
 def bert_weights(config: Config, width: int, model: str = "roformer") -> list[Weight]:
-    """Return every untied weight; embeddings of another `width` than the hidden states are projected.
-
-    `model` is the prefix of the class's keys.
-    """
+    """Return every untied weight of a class whose keys begin with `model`; embeddings of another width are mapped."""
     hidden, inner = config.hidden_size, config.intermediate_size
     tables = {"word_embeddings": config.vocab_size, "token_type_embeddings": config.type_vocab_size}
     found = [

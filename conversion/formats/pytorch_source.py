@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zipfile import ZIP_STORED
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -76,6 +77,10 @@ class PyTorchSource(Source):
         import torch
 
         archive = is_zip(path)
+        if archive:
+            with open_zip(path) as records:  # which are mapped, and so read as they are stored
+                if any(record.compress_type != ZIP_STORED for record in records.infolist()):
+                    raise CheckpointError(f"{path} is a compressed .zip, which torch.save never writes")
         try:
             with warnings.catch_warnings():  # about pickle protocols
                 warnings.simplefilter("ignore")

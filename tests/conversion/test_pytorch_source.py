@@ -230,11 +230,13 @@ def test_no_second_copy_in_memory(form, tmp_path):
 
 # Heads.
 
+LABELS = {0: "离婚", 1: "借贷", 2: "租赁"}
 HEADS = [
     ("RoFormerModel", {}),
     ("RoFormerForCausalLM", {"is_decoder": True}),
     ("RoFormerForCausalLM", {"is_decoder": True, "add_cross_attention": True}),
-    ("RoFormerForSequenceClassification", {"num_labels": 3}),
+    ("RoFormerForSequenceClassification", {"id2label": LABELS, "label2id": {v: k for k, v in LABELS.items()}}),
+    ("RoFormerForTripletMatching", {}),
     ("RoFormerForTokenClassification", {"num_labels": 5}),
     ("RoFormerForQuestionAnswering", {}),
     ("RoFormerForMultipleChoice", {"summary_use_proj": True}),
@@ -261,44 +263,22 @@ def test_heads_are_kept(architecture, fields, tmp_path):
     ours = assert_same(tmp_path / "new", model.state_dict())
     assert type(ours).__name__ == architecture
     assert architecture in report.sign
-    if "num_labels" in fields:
-        assert ours.config.num_labels == fields["num_labels"]
+    assert all(getattr(ours.config, name) == value for name, value in fields.items())
     expected = {key for key in model.state_dict() if not key.endswith(("embed_positions.weight", "position_ids"))}
     assert set(ours.state_dict()) == expected
 
 
-def test_labels_and_their_names(tmp_path):
-    labels = {0: "离婚", 1: "借贷", 2: "租赁"}
-    config = transformers.RoFormerConfig(**SIZES, id2label=labels, label2id={v: k for k, v in labels.items()})
-    model = made(THEIRS.RoFormerForSequenceClassification, config)
-    convert(save(model, tmp_path / "old"), tmp_path / "new", verify=True)
-    config = AutoConfig.from_pretrained(tmp_path / "new")
-    assert (config.id2label, config.label2id) == (labels, {v: k for k, v in labels.items()})
-
-
-def test_our_own_triplet_matching(tmp_path):
-    model = made(modeling_roformer.RoFormerForTripletMatching, RoFormerConfig(**SIZES))
-    convert(save(model, tmp_path / "old"), tmp_path / "new", verify=True)
-    assert_same(tmp_path / "new", model.state_dict())
-
-
-def test_an_untied_decoder_stays(tmp_path):
-    model = made(BertForMaskedLM, BertConfig(**SIZES, tie_word_embeddings=False))
-    state = model.state_dict()
-    # transformers 4 had one bias under two names, and saved one of them.
-    state[DECODER.replace("weight", "bias")] = state["cls.predictions.bias"]
-    expected = dict(state)
-    del state[DECODER.replace("weight", "bias")]
+@pytest.mark.parametrize(
+    ("tied", "missing"), [(False, DECODER.replace("weight", "bias")), (True, "cls.predictions.bias")]
+)
+def test_one_bias_under_two_names(tied, missing, tmp_path):
+    """transformers 4 saved one of them; an untied decoder stays one."""
+    model = made(BertForMaskedLM, BertConfig(**SIZES, tie_word_embeddings=tied))
+    expected = model.state_dict()
+    expected[DECODER.replace("weight", "bias")] = expected["cls.predictions.bias"]
+    state = {key: tensor for key, tensor in expected.items() if key != missing}
     convert(save(model, tmp_path / "old", state=state), tmp_path / "new", verify=True)
     assert_same(tmp_path / "new", expected)
-
-
-def test_the_bias_under_its_other_name(tmp_path):
-    model = made(BertForMaskedLM, BertConfig(**SIZES))
-    state = model.state_dict()
-    del state["cls.predictions.bias"]
-    convert(save(model, tmp_path / "old", state=state), tmp_path / "new", verify=True)
-    assert_same(tmp_path / "new", model.state_dict())
 
 
 def test_old_names_buffers_and_heads_that_nobody_uses(tmp_path):
@@ -382,24 +362,12 @@ def test_answers_of_the_packages_that_saved_them(name, tmp_path):
         outputs = model(ids, attention_mask=(ids != 0).long(), token_type_ids=recorded["token_type_ids"])
     here = ids != 0 if outputs.logits.ndim == 3 else slice(None)
     assert recorded["logits"][here].std() > 0.1
+    if name == "v2":
+        assert (model.config.norm_type, model.config.use_bias) == ("rms_norm", False)
+        assert json.loads((tmp_path / "new" / "config.json").read_text())["model_type"] == "roformer_v2"
     torch.testing.assert_close(outputs.logits[here], recorded["logits"][here], rtol=0, atol=2e-5)
     if name == "sim":
         torch.testing.assert_close(outputs.pooler_output, recorded["pooled"], rtol=0, atol=2e-5)
-
-
-def test_roformer_v2(tmp_path):
-    config = RoFormerConfig(**SIZES, norm_type="rms_norm", use_bias=False, hidden_act="relu")
-    model = made(RoFormerForMaskedLM, config)
-    folder = save(
-        model, tmp_path / "old", "old", model_type="roformer", pooler_activation="tanh", architectures="missing"
-    )
-    report = convert(folder, tmp_path / "new", verify=True)
-    assert report.family == "RoFormer-V2"
-    ours = assert_same(tmp_path / "new", model.state_dict())
-    assert (ours.config.norm_type, ours.config.use_bias) == ("rms_norm", False)
-    assert json.loads((tmp_path / "new" / "config.json").read_text())["model_type"] == "roformer_v2"
-    with torch.inference_mode():
-        assert torch.equal(ours(IDS).logits, model(IDS).logits)
 
 
 def save_sim(folder, activation="linear", **fields):
@@ -616,17 +584,21 @@ def test_tokens_that_only_another_file_adds(tmp_path):
 def test_added_tokens_are_found_in_texts_as_before(tokens, special, tmp_path):
     """Also tokens of the vocabulary: scripts make special tokens of [unused1]."""
     folder = save(made(BertForMaskedLM, BertConfig(**{**SIZES, "vocab_size": len(ENTRIES) + 2})), tmp_path / "old")
-    tokenizer = RoFormerTokenizer(WORDS, padding_side="left", truncation_side="left", model_max_length=48)
+    tokenizer = RoFormerTokenizer(
+        WORDS, padding_side="left", truncation_side="left", model_max_length=48, user_dict=["海上升"],
+        do_lower_case=False,
+    )  # fmt: skip
     tokenizer.add_tokens(tokens, special_tokens=special)
     tokenizer.save_pretrained(folder)
     convert(folder, tmp_path / "new", verify=True)
     new = AutoTokenizer.from_pretrained(tmp_path / "new")
-    text = "明月[新词]照着the[新人]海上[MASK]"
+    text = "明月[新词]照着THE[新人]海上升[MASK]"
     assert new(text).input_ids == tokenizer(text).input_ids
     assert new.decode(new(text).input_ids, skip_special_tokens=True) == tokenizer.decode(
         tokenizer(text).input_ids, skip_special_tokens=True
     )
-    assert (new.padding_side, new.truncation_side, new.model_max_length) == ("left", "left", 48)
+    kept = (new.padding_side, new.truncation_side, new.model_max_length, new.user_dict)
+    assert kept == ("left", "left", 48, ["海上升"])
     assert "someone" not in (tmp_path / "new" / "tokenizer_config.json").read_text()
 
 
@@ -657,14 +629,6 @@ def test_nothing_points_to_what_is_not_there(tmp_path):
     report = convert(folder, tmp_path / "new", verify=True)
     assert set(report.ignored_settings) == set(old)
     assert not set(json.loads((tmp_path / "new" / "config.json").read_text())) & set(old)
-
-
-def test_our_own_tokenizer_keeps_what_it_was_given(tmp_path):
-    folder = save(made(BertForMaskedLM, BertConfig(**SIZES)), tmp_path / "old")
-    RoFormerTokenizer(WORDS, user_dict=["海上升"], do_lower_case=False, model_max_length=48).save_pretrained(folder)
-    convert(folder, tmp_path / "new", verify=True)
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "new")
-    assert (tokenizer.user_dict, tokenizer.model_max_length) == (["海上升"], 48)
 
 
 # Families.
@@ -709,20 +673,15 @@ def edit(change):
     return trouble
 
 
-def edit_config(**fields):
+def edit_config(name="config.json", **fields):
     def trouble(folder):
-        config = json.loads((folder / "config.json").read_text()) | fields
-        (folder / "config.json").write_text(json.dumps(config))
+        (folder / name).write_text(json.dumps(json.loads((folder / name).read_text()) | fields))
 
     return trouble
 
 
-def edit_tokenizer(**fields):
-    def trouble(folder):
-        path = folder / "tokenizer_config.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | fields))
-
-    return trouble
+def write_text(name, text):
+    return lambda folder: (folder / name).write_text(text)
 
 
 def two_tokenizers(folder):
@@ -754,16 +713,8 @@ class Code:
         return (os.system, ("touch it_ran",))
 
 
-def with_code(folder):
-    torch.save({**state_of(folder), "code": Code()}, folder / "pytorch_model.bin")
-
-
-def old_with_code(folder):
-    torch.save({"code": Code()}, folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
-
-
-def bare_pickle(folder):
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"code": Code()}))
+def saved_as(content, **options):
+    return lambda folder: torch.save(content, folder / "pytorch_model.bin", **options)
 
 
 def compressed(folder):
@@ -775,18 +726,19 @@ def compressed(folder):
     path.write_bytes(packed.getvalue())
 
 
+BIN = "pytorch_model.bin"
 TROUBLES = {
-    "truncated": (truncate, ["pytorch_model.bin", "damaged"]),
+    "truncated": (truncate, [BIN, "damaged"]),
     "a flipped byte": (flip_a_byte, ["pytorch_model.bin", "damaged", "CRC"]),
-    "empty": (lambda f: (f / "pytorch_model.bin").write_bytes(b""), ["pytorch_model.bin", "damaged"]),
-    "text": (lambda f: (f / "pytorch_model.bin").write_text("<html>404</html>"), ["pytorch_model.bin", "damaged"]),
-    "code": (with_code, ["pytorch_model.bin", "code"]),
-    "old with code": (old_with_code, ["pytorch_model.bin", "code"]),
-    "a bare pickle with code": (bare_pickle, ["pytorch_model.bin", "code"]),
-    "compressed": (compressed, ["pytorch_model.bin", "torch.save"]),
-    "a list": (lambda f: torch.save([torch.zeros(2)], f / "pytorch_model.bin"), ["pytorch_model.bin", "state dict"]),
-    "a training state": (edit(lambda s: s.update(model=copy.copy(s))), ["pytorch_model.bin", "state dict"]),
-    "no tensors": (lambda f: torch.save({}, f / "pytorch_model.bin"), ["pytorch_model.bin", "no tensors"]),
+    "empty": (write_text(BIN, ""), [BIN, "damaged"]),
+    "text": (write_text(BIN, "<html>404</html>"), [BIN, "damaged"]),
+    "code": (edit(lambda s: s.update(code=Code())), [BIN, "code"]),
+    "old with code": (saved_as({"code": Code()}, _use_new_zipfile_serialization=False), [BIN, "code"]),
+    "a bare pickle with code": (lambda f: (f / BIN).write_bytes(pickle.dumps({"code": Code()})), [BIN, "code"]),
+    "compressed": (compressed, [BIN, "torch.save"]),
+    "a list": (saved_as([torch.zeros(2)]), [BIN, "state dict"]),
+    "a training state": (edit(lambda s: s.update(model=copy.copy(s))), [BIN, "state dict"]),
+    "no tensors": (saved_as({}), [BIN, "no tensors"]),
     "a weight is missing": (edit(lambda s: s.pop(WEIGHT)), ["no tensor", WEIGHT]),
     "no head": (
         edit(lambda s: [s.pop(k) for k in list(s) if k.startswith("cls")]),
@@ -809,8 +761,8 @@ TROUBLES = {
     ),
     "a copy that is none": (edit(lambda s: s.update({DECODER: s[DECODER] + 1})), [DECODER, "tie_word_embeddings"]),
     "no configuration": (lambda f: (f / "config.json").unlink(), ["config.json"]),
-    "broken configuration": (lambda f: (f / "config.json").write_text("{"), ["config.json", "JSON"]),
-    "no object": (lambda f: (f / "config.json").write_text("[]"), ["config.json"]),
+    "broken configuration": (write_text("config.json", "{"), ["config.json", "JSON"]),
+    "no object": (write_text("config.json", "[]"), ["config.json"]),
     "another model": (edit_config(model_type="gpt2"), ["config.json", "model_type", "'gpt2'"]),
     "an unknown class": (edit_config(architectures=["RoFormerForEverything"]), ["RoFormerForEverything"]),
     "a class of another model": (edit_config(architectures=["BertForMaskedLM"]), ["BertForMaskedLM"]),
@@ -822,23 +774,20 @@ TROUBLES = {
     "more layers": (edit_config(num_hidden_layers=10**9), ["2 layers", "1000000000"]),
     "a small vocabulary": (edit_config(vocab_size=7), ["vocab.txt", "154 entries", "config.json", 7, "vocab_size"]),
     "a broken tokenizer": (lambda f: (f / "tokenizer_config.json").write_text("{"), ["tokenizer_config.json", "JSON"]),
-    "a list for a tokenizer": (
-        lambda f: (f / "tokenizer_config.json").write_text("[]"),
-        ["tokenizer_config.json", "object"],
+    "a list for a tokenizer": (write_text("tokenizer_config.json", "[]"), ["tokenizer_config.json", "object"]),
+    "a tokenizer of another kind": (
+        edit_config("tokenizer_config.json", tokenizer_class="BertJapaneseTokenizer"),
+        ["BertJapaneseTokenizer"],
     ),
-    "a tokenizer of another kind": (edit_tokenizer(tokenizer_class="BertJapaneseTokenizer"), ["BertJapaneseTokenizer"]),
     "no Chinese characters": (
-        edit_tokenizer(tokenizer_class="BertTokenizer", tokenize_chinese_chars=False),
+        edit_config("tokenizer_config.json", tokenizer_class="BertTokenizer", tokenize_chinese_chars=False),
         ["tokenizer_config.json", "tokenize_chinese_chars", False],
     ),
-    "a number for a token": (edit_tokenizer(cls_token=3), ["tokenizer", "cls_token"]),
+    "a number for a token": (edit_config("tokenizer_config.json", cls_token=3), ["tokenizer", "cls_token"]),
     "no ids": (lambda f: (f / "added_tokens.json").write_text('{"[新]": null, "[旧]": "a"}'), ["old", "tokenizer"]),
     "two tokenizers": (two_tokenizers, ["old", "'照'", 97, "vocab.txt", "tokenizer.json"]),
     "broken settings": (lambda f: (f / "generation_config.json").write_text("{"), ["generation_config.json"]),
-    "settings of another kind": (
-        lambda f: (f / "generation_config.json").write_text("[1]"),
-        ["generation_config.json"],
-    ),
+    "settings of another kind": (write_text("generation_config.json", "[1]"), ["generation_config.json"]),
     "no vocabulary": (lambda f: (f / "vocab.txt").unlink(), ["vocab.txt", "missing"]),
     "an empty vocabulary": (lambda f: (f / "vocab.txt").write_text(""), ["vocab"]),
 }
