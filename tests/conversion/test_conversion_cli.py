@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import re
 import shutil
 import subprocess
@@ -31,9 +30,7 @@ def source(tmp_path) -> Path:
     return shutil.copytree(LEGACY / "word", tmp_path / "legacy")
 
 
-def assert_refused(
-    result: tuple[int, str, str], tmp_path: Path, *facts: str, left: tuple[str, ...] = ("legacy",)
-) -> None:
+def assert_refused(result: tuple[int, str, str], tmp_path: Path, *facts: str, left=("legacy",)) -> None:
     """Exit code 1, nothing on stdout, one line on stderr that states the facts, and nothing new in the folder."""
     code, out, err = result
     assert code == 1 and out == ""
@@ -67,29 +64,16 @@ def test_a_good_checkpoint(run, source, tmp_path):
     assert code == 0 and err == ""
     for words in ("word-level: 22 words", "RoFormer", "float32", "global_step", "every tensor, after reloading"):
         assert words in out
-    assert {
-        "config.json",
-        "model.safetensors",
-        "vocab.txt",
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "README.md",
-    } <= set(os.listdir(tmp_path / "output"))
+    written = "config.json model.safetensors vocab.txt tokenizer.json tokenizer_config.json README.md"
+    assert set(written.split()) <= set(os.listdir(tmp_path / "output"))
     assert sorted(os.listdir(tmp_path)) == ["legacy", "output"]
     code, out, _ = run("convert", LEGACY / "character", tmp_path / "other", "--dtype", "bfloat16")
     assert code == 0 and "character-level" in out and "bfloat16" in out and "--verify" in out
 
 
 # A checkpoint of every family, and what is asked for where its variables do not show the family.
-FAMILIES = {
-    "word": [],
-    "factorized": [],
-    "v2": [],
-    "gpt": ["--family", "gpt"],
-    "sim": [],
-    "wobert": [],
-    "wonezha": ["--family", "wonezha"],
-}
+FAMILIES = dict.fromkeys(("word", "factorized", "v2", "gpt", "sim", "wobert", "wonezha"), ())
+FAMILIES |= {family: ("--family", family) for family in ("gpt", "wonezha")}
 LAYER = "bert/encoder/layer_1"
 BAD = {
     # name: (change of the folder, facts of the error; {rows} = entries, {less} one less, {more} one more)
@@ -226,9 +210,7 @@ def test_a_part_is_missing(family, part, run, tmp_path):
 def test_a_distance_that_is_none(run, tmp_path):
     source = shutil.copytree(LEGACY / "wonezha", tmp_path / "legacy")
     edit_config(source, max_relative_position="far")
-    assert_refused(
-        run("convert", source, tmp_path / "output"), tmp_path, "bert_config.json", "max_relative_position", '"far"'
-    )
+    assert_refused(run("convert", source, tmp_path / "output"), tmp_path, "max_relative_position", '"far"')
 
 
 @pytest.mark.parametrize("name", ["every_dtype", "nothing"])
@@ -236,42 +218,18 @@ def test_folders_of_something_else(name, run, tmp_path):
     assert_refused(run("convert", LEGACY / name, tmp_path / "output"), tmp_path, name, left=())
 
 
-def test_a_missing_shard(run, tmp_path):
-    source = shutil.copytree(LEGACY / "shards", tmp_path / "legacy")
-    (source / "bert_model.ckpt.data-00001-of-00003").unlink()
-    assert_refused(
-        run("convert", source, tmp_path / "output"), tmp_path, "bert_model.ckpt.data-00001-of-00003", "missing"
-    )
-
-
-@pytest.mark.parametrize("file", [INDEX, DATA])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_byte_flipped_anywhere(family, file, run, tmp_path):
-    """A sample of all places here, by way of the command line; tests of the reader flip every byte of a small file."""
+def test_a_byte_flipped_in_any_variable(family, run, tmp_path):
+    """Also in those that are left out; tests of the reader flip every byte of a small index and of its data."""
     source = shutil.copytree(LEGACY / family, tmp_path / "legacy")
-    good = (source / file).read_bytes()
-    places = [*random.Random(family).sample(range(len(good)), 15), 0, len(good) - 1]
-    for place in places:
-        damaged = bytearray(good)
-        damaged[place] ^= 1 << place % 8
-        (source / file).write_bytes(damaged)
-        assert_refused(
-            run("convert", source, tmp_path / "output", *FAMILIES[family]),
-            tmp_path,
-            "bert_model.ckpt",
-            "damaged" if file == DATA else "",
-        )
-    (source / file).write_bytes(good)
+    good = (source / DATA).read_bytes()
+    for variable, entry in list(TensorBundle(source / "bert_model.ckpt").entries.items())[::4]:
+        at = entry.offset + entry.size - 1
+        (source / DATA).write_bytes(good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1 :])
+        result = run("convert", source, tmp_path / "output", *FAMILIES[family])
+        assert_refused(result, tmp_path, DATA, variable, "checksum")
+    (source / DATA).write_bytes(good)
     assert run("convert", source, tmp_path / "output", *FAMILIES[family])[0] == 0
-
-
-@pytest.mark.parametrize("variable", ["global_step", "cls/seq_relationship/output_weights"])
-def test_a_byte_flipped_in_what_is_left_out(variable, run, source, tmp_path):
-    entry = TensorBundle(source / "bert_model.ckpt").entries[variable]
-    damaged = bytearray((source / DATA).read_bytes())
-    damaged[entry.offset + entry.size - 1] ^= 0x10
-    (source / DATA).write_bytes(damaged)
-    assert_refused(run("convert", source, tmp_path / "output"), tmp_path, DATA, variable, "checksum")
 
 
 def test_an_output_that_is_in_use(run, source, tmp_path):
@@ -294,17 +252,12 @@ def test_an_empty_output_folder_is_filled(run, source, tmp_path):
     assert (tmp_path / "output" / "model.safetensors").is_file() and (tmp_path / "link").is_symlink()
 
 
-def test_any_name_is_shown_as_it_is(run, source, tmp_path, monkeypatch):
+def test_any_name_is_shown_as_it_is_and_folders_above_it_are_made(run, source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    name = "a [red]name[/red] " + "that-is-longer-than-a-line-" * 3
+    name = "above/a [red]name[/red] " + "that-is-longer-than-a-line-" * 3
     code, out, _ = run("convert", source, name)
     assert code == 0 and (tmp_path / name / "config.json").is_file()
     assert name.replace(" ", "") in re.sub(r"[\s│]", "", out)
-
-
-def test_folders_above_the_output_are_made(run, source, tmp_path):
-    assert run("convert", source, tmp_path / "a" / "b")[0] == 0
-    assert (tmp_path / "a" / "b" / "config.json").is_file()
 
 
 def test_the_choices_of_dtype_and_family(run, source, tmp_path):
@@ -331,4 +284,4 @@ def test_a_disk_that_is_full_half_way(source, tmp_path):
     command = [sys.executable, "-c", code, "convert", str(source), str(tmp_path / "output")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=ENVIRONMENT)
     result = done.returncode, done.stdout, done.stderr
-    assert_refused(result, tmp_path, str(tmp_path / "output" / "model.safetensors"), "too large")
+    assert_refused(result, tmp_path, "model.safetensors", "too large")

@@ -53,6 +53,17 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
+@contextmanager
+def memory_below(limit: float):
+    """Fails where more bytes were allocated at once."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < limit
+    finally:
+        tracemalloc.stop()
+
+
 # Shards.
 
 
@@ -108,27 +119,12 @@ def test_memory_is_that_of_a_tensor_whatever_the_number_of_shards(num_shards, ma
     )
     convert(LEGACY / "v2", output)  # what is imported and cached once is not counted
     shutil.rmtree(output)
-    tracemalloc.start()
-    try:
+    with memory_below(16e6):
         convert(source, output, max_shard_size=max_shard_size)
-        assert tracemalloc.get_traced_memory()[1] < 16e6
-    finally:
-        tracemalloc.stop()
     assert sum(file.stat().st_size for file in output.glob("model*.safetensors")) > 75e6
 
 
 # Files that are larger than any of their kind, and archives made to fill a memory or a disk.
-
-
-@contextmanager
-def memory_below(limit: float):
-    """Fails where more bytes were allocated at once."""
-    tracemalloc.start()
-    try:
-        yield
-        assert tracemalloc.get_traced_memory()[1] < limit
-    finally:
-        tracemalloc.stop()
 
 
 def pack(path: Path, method=zipfile.ZIP_DEFLATED, announced: dict[str, int] | None = None, **contents: bytes) -> Path:
@@ -351,13 +347,23 @@ def test_a_checkpoint_is_not_replaced_by_what_it_becomes(run, tmp_path):
     assert (source / "bert_model.ckpt.index").exists()
 
 
-@pytest.mark.parametrize("in_one_step", [True, False])
-def test_a_whole_folder_is_always_there(in_one_step, output, tmp_path, monkeypatch):
+class SystemWithoutExchange:
+    def __init__(self, *_args, **_options):
+        pass
+
+    @staticmethod
+    def renameat2(*_arguments):
+        return -1
+
+
+@pytest.mark.parametrize("number", [None, errno.ENOSYS, errno.EINVAL])
+def test_a_whole_folder_is_always_there(number, output, tmp_path, monkeypatch):
     """With and without a system that can exchange folders; a rename that fails brings the old one back."""
     convert(LEGACY / "character", output)
     before = contents(output)
-    if not in_one_step:
-        monkeypatch.setattr(atomic_folder, "_exchange_in_one_step", lambda new, old: False)
+    if number is not None:
+        monkeypatch.setattr(atomic_folder.ctypes, "CDLL", SystemWithoutExchange)
+        monkeypatch.setattr(atomic_folder.ctypes, "get_errno", lambda: number)
     rename, seen = os.rename, []
 
     def watched(source, target):
@@ -368,7 +374,7 @@ def test_a_whole_folder_is_always_there(in_one_step, output, tmp_path, monkeypat
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "rename", watched)
-        if in_one_step:
+        if number is None:
             convert(LEGACY / "word", output, force=True)
             assert seen == []
         else:
@@ -376,25 +382,6 @@ def test_a_whole_folder_is_always_there(in_one_step, output, tmp_path, monkeypat
                 convert(LEGACY / "word", output, force=True)
             assert contents(output) == before and len(seen) == 3
     convert(LEGACY / "word", output, force=True)
-    assert contents(output) != before and os.listdir(tmp_path) == ["output"]
-
-
-@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EINVAL])
-def test_file_systems_that_cannot_exchange(number, output, tmp_path, monkeypatch):
-    convert(LEGACY / "character", output)
-
-    class System:
-        def __init__(self, *_args, **_options):
-            pass
-
-        @staticmethod
-        def renameat2(*_arguments):
-            return -1
-
-    monkeypatch.setattr(atomic_folder.ctypes, "CDLL", System)
-    monkeypatch.setattr(atomic_folder.ctypes, "get_errno", lambda: number)
-    convert(LEGACY / "word", output, force=True)
-    monkeypatch.undo()
     convert(LEGACY / "word", tmp_path / "fresh")
     assert contents(output) == contents(tmp_path / "fresh") and sorted(os.listdir(tmp_path)) == ["fresh", "output"]
 
@@ -466,10 +453,11 @@ def test_options_hold_for_each(downloads, output):
 
 
 def test_two_of_one_name(tmp_path, output):
-    for place in ("first", "second"):
-        shutil.copytree(LEGACY / "word", tmp_path / "parent" / place / "same")
+    folders = [tmp_path / "parent" / place / "same" for place in ("first", "second")]
+    for folder in folders:
+        shutil.copytree(LEGACY / "word", folder)
     (outcome,) = convert_all(tmp_path / "parent", output).outcomes
-    assert_states(outcome.failure, tmp_path / "parent" / "first" / "same", tmp_path / "parent" / "second" / "same")
+    assert_states(outcome.failure, *folders)
     assert not output.exists()
 
 

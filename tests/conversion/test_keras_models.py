@@ -67,12 +67,9 @@ def legacy_folder(tmp_path: Path, name: str, file: str, fixtures: Path = FIXTURE
     """A folder with one form of a fixture."""
     folder = tmp_path / "legacy"  # a name that says nothing
     folder.mkdir(exist_ok=True)
-    for each in [
-        fixtures / name / "bert_config.json",
-        fixtures / name / "vocab.txt",
-        *fixtures.glob(f"{name}/{file}*"),
-    ]:
-        shutil.copyfile(each, folder / each.name)
+    for each in ("bert_config.json", "vocab.txt", f"{file}*"):
+        for path in (fixtures / name).glob(each):
+            shutil.copyfile(path, folder / path.name)
     return folder
 
 

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import shutil
+from itertools import product
 
 import pytest
 import torch
@@ -26,32 +27,20 @@ from modeling_roformer.tokenization.vocabulary import VocabularyError
 run = command_line.run  # the fixture
 
 OLD = [
-    "[PAD]",
-    "[unused1]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    *"今天气非常好我们去公园玩，。",
-    "the",
-    "##s",
-    "##天",
-    "a",
-]
+    "[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"今天气非常好我们去公园玩，。", "the", "##s",
+    "##天", "a",
+]  # fmt: skip
 NEW = ["[UNK]", "[PAD]", *"天今气非常好我们去公园玩，。", "the", "##s", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["天气", "公园", "我们", "非常", "天花板", "龘龘"]
 NEW += WORDS
+FORMS = ["safetensors", "sharded", "bin", "old bin", "sharded bin"]
 RESIZED = {"embeddings.word_embeddings.weight", "cls.predictions.bias", "cls.predictions.decoder.weight",
            "cls.predictions.decoder.bias"}  # fmt: skip
 SIZES = dict(
     vocab_size=len(OLD) + 3,  # more rows than entries, as where they were padded to a multiple
-    hidden_size=16,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=24,
-    max_position_embeddings=64,
+    hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24, max_position_embeddings=64,
     type_vocab_size=2,
-)
+)  # fmt: skip
 
 
 def write_entries(path, entries):
@@ -61,12 +50,10 @@ def write_entries(path, entries):
 
 def make_model(kind):
     torch.manual_seed(0)
-    if kind == "bert":
-        model = BertForMaskedLM(BertConfig(**SIZES))
-    elif kind == "untied":
-        model = BertForMaskedLM(BertConfig(**SIZES, tie_word_embeddings=False))
-    else:
+    if kind == "roformer":
         model = RoFormerForMaskedLM(RoFormerConfig(**SIZES, embedding_size=8))
+    else:
+        model = BertForMaskedLM(BertConfig(**SIZES, tie_word_embeddings=kind != "untied"))
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return model.eval()
@@ -135,10 +122,15 @@ def saved_state(folder):
     return state
 
 
-@pytest.mark.parametrize("form", ["safetensors", "sharded", "bin", "old bin", "sharded bin"])
-@pytest.mark.parametrize("kind", ["bert", "untied", "roformer"])
-def test_every_row_and_every_other_weight(checkpoint, new_vocab, tmp_path, kind, form):
-    folder, _ = checkpoint(kind, form)
+@pytest.mark.parametrize(
+    ("kind", "form", "dtype"),
+    [
+        *product(["bert", "untied", "roformer"], FORMS, ["float32"]),
+        *product(["bert"], ["safetensors"], ["float16", "bfloat16", "float64"]),
+    ],
+)
+def test_every_row_and_every_other_weight(checkpoint, new_vocab, tmp_path, kind, form, dtype):
+    folder, _ = checkpoint(kind, form, getattr(torch, dtype))
     before = saved_state(folder)
     before.pop("bert.embeddings.position_ids", None)
     report = initialise_words(folder, new_vocab, tmp_path / "out")
@@ -150,11 +142,12 @@ def test_every_row_and_every_other_weight(checkpoint, new_vocab, tmp_path, kind,
         expected = naive(tensor) if is_resized(key) else tensor
         assert after[key].dtype == tensor.dtype
         if is_resized(key):
-            torch.testing.assert_close(after[key], expected, rtol=1e-6, atol=1e-7)
+            exact = {"rtol": 1e-6, "atol": 1e-7} if dtype == "float32" else {"rtol": 0, "atol": 0}
+            torch.testing.assert_close(after[key], expected, **exact)
             copied = [n for n, entry in enumerate(NEW) if entry in OLD]
             assert torch.equal(after[key][copied], expected[copied])
         else:
-            assert after[key].numpy().tobytes() == expected.numpy().tobytes()
+            assert torch.equal(after[key], expected)
     made = report.composition
     assert (made.copied, made.averaged, made.incomplete, made.unknown) == (len(NEW) - len(WORDS), 5, 1, 1)
     assert report.dropped == len(set(OLD) - set(NEW))
@@ -182,12 +175,8 @@ def test_new_entries_that_are_never_found_are_reported(checkpoint, tmp_path):
     assert_states(row, 7, "戊·戊", "…")
     assert "己" not in row
 
-
-def test_a_vocabulary_of_words_of_jieba_reports_none_lost(checkpoint, tmp_path):
-    folder, _ = checkpoint()
-    report = initialise_words(folder, write_entries(tmp_path / "words.txt", [*OLD, "天气", "公园"]), tmp_path / "out")
-    assert report.never_found == []
-    assert not [row for row in summary(report) if "never found" in row]
+    report = initialise_words(folder, write_entries(tmp_path / "none.txt", [*OLD, "天气", "公园"]), tmp_path / "none")
+    assert report.never_found == [] and not [row for row in summary(report) if "never found" in row]
 
 
 def summary(report):
@@ -195,17 +184,6 @@ def summary(report):
     console = Console(width=200, file=io.StringIO())
     console.print(report.table())
     return console.file.getvalue().splitlines()
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_the_number_format_stays(checkpoint, new_vocab, tmp_path, dtype):
-    folder, _ = checkpoint(dtype=dtype)
-    before = saved_state(folder)
-    initialise_words(folder, new_vocab, tmp_path / "out")
-    after = load_file(tmp_path / "out" / "model.safetensors")
-    for key, tensor in before.items():
-        assert after[key].dtype == dtype
-        assert torch.equal(after[key], naive(tensor) if is_resized(key) else tensor)
 
 
 @pytest.mark.parametrize("kind", ["bert", "roformer"])
@@ -220,26 +198,14 @@ def test_it_loads_and_answers_as_before(checkpoint, new_vocab, tmp_path, kind):
     assert type(tokenizer) is RoFormerTokenizer and tokenizer.word_segmentation == "jieba"
     assert tokenizer.model_max_length == 64
     assert tokenizer.get_vocab() == {entry: number for number, entry in enumerate(NEW)}
-    assert tokenizer.tokenize("我们去公园玩，天气非常好。") == [
-        "我们",
-        "去",
-        "公园",
-        "玩",
-        "，",
-        "天气",
-        "非常",
-        "好",
-        "。",
-    ]
+    assert "/".join(tokenizer.tokenize("我们去公园玩，天气非常好。")) == "我们/去/公园/玩/，/天气/非常/好/。"
     config = loaded.config
     assert (config.vocab_size, config.pad_token_id) == (len(NEW), NEW.index("[PAD]"))
 
     text = "去玩，好好玩。thes"
     old_tokenizer = RoFormerTokenizer(str(folder / "vocab.txt"))
     old_inputs, inputs = (t([text, "去"], padding=True, return_tensors="pt") for t in (old_tokenizer, tokenizer))
-    assert [t.convert_ids_to_tokens(i["input_ids"][0]) for t, i in ((old_tokenizer, old_inputs),)] == [
-        tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
-    ]
+    assert old_tokenizer.tokenize(text) == tokenizer.tokenize(text)
     with torch.no_grad():
         before = model(**old_inputs, output_hidden_states=True)
         after = loaded(**inputs, output_hidden_states=True)
@@ -331,36 +297,15 @@ def edit_config(folder, **changes):
     (folder / "config.json").write_text(json.dumps(config | changes))
 
 
-def not_tensors(folder):
-    (folder / "model.safetensors").unlink()
-    torch.save({"weight": object()}, folder / "pytorch_model.bin")
+def pickled(change):
+    """Return a function that replaces the weights of a folder by what `change` makes of them, saved by torch."""
 
-
-def nested(folder):
-    state = load_file(folder / "model.safetensors")
-    (folder / "model.safetensors").unlink()
-    torch.save({"model": state}, folder / "pytorch_model.bin")
-
-
-def whole_numbers(folder):
-    state = load_file(folder / "model.safetensors") | {"bert.quantised": torch.zeros(3, dtype=torch.int8)}
-    (folder / "model.safetensors").unlink()
-    torch.save(state, folder / "pytorch_model.bin")
-
-
-def no_embeddings(folder):
-    (folder / "model.safetensors").unlink()
-    torch.save({"other": torch.zeros(2)}, folder / "pytorch_model.bin")
-
-
-def diverged(key):
-    def change(folder):
+    def damage(folder):
         state = load_file(folder / "model.safetensors")
-        state[key].reshape(-1)[-1] = float("nan")
         (folder / "model.safetensors").unlink()
-        torch.save(state, folder / "pytorch_model.bin")
+        torch.save(change(state), folder / "pytorch_model.bin")
 
-    return change
+    return damage
 
 
 KERNEL = "bert.encoder.layer.0.output.dense.weight"
@@ -377,11 +322,14 @@ TROUBLES = {
     "long vocabulary": (lambda f: write_entries(f / "vocab.txt", OLD + list("一二三四")), ["entries", "embeddings"]),
     "cut safetensors": (lambda f: os.truncate(f / "model.safetensors", 3000), ["model.safetensors", "damaged"]),
     "no safetensors": (lambda f: (f / "model.safetensors").write_bytes(b"x" * 99), ["model.safetensors", "damaged"]),
-    "pickled objects": (not_tensors, ["pytorch_model.bin", "tensors"]),
-    "nested": (nested, ["pytorch_model.bin", "state dict"]),
-    "whole numbers": (whole_numbers, ["bert.quantised", "int8"]),
-    "NaN in a kernel": (diverged(KERNEL), ["pytorch_model.bin", "finite", KERNEL]),
-    "no embeddings": (no_embeddings, ["word_embeddings"]),
+    "pickled objects": (pickled(lambda state: {"weight": object()}), ["pytorch_model.bin", "tensors"]),
+    "nested": (pickled(lambda state: {"model": state}), ["pytorch_model.bin", "state dict"]),
+    "whole numbers": (pickled(lambda state: state | {"bert.x": torch.zeros(3, dtype=torch.int8)}), ["bert.x", "int8"]),
+    "NaN in a kernel": (
+        pickled(lambda state: state | {KERNEL: state[KERNEL].index_fill(0, torch.tensor([3]), float("nan"))}),
+        ["pytorch_model.bin", "finite", KERNEL],
+    ),
+    "no embeddings": (pickled(lambda state: {"other": torch.zeros(2)}), ["word_embeddings"]),
 }
 
 
@@ -447,12 +395,8 @@ def test_the_command(run, checkpoint, new_vocab, tmp_path):
     assert files == ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"]
     assert (tmp_path / "out" / "vocab.txt").read_bytes() == new_vocab.read_bytes()
     code, _, err = run("vocab-init", folder, new_vocab, tmp_path / "out")
-    assert (
-        code == 1
-        and str(tmp_path / "out") in err
-        and "--force" in err
-        and sorted(os.listdir(tmp_path / "out")) == files
-    )
+    assert code == 1 and str(tmp_path / "out") in err and "--force" in err
+    assert sorted(os.listdir(tmp_path / "out")) == files
     (tmp_path / "out" / "of_the_old_one").touch()
     assert run("vocab-init", folder, new_vocab, tmp_path / "out", "--force")[0] == 0
     assert sorted(os.listdir(tmp_path / "out")) == files
