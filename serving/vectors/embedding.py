@@ -189,16 +189,16 @@ def embed(
         task = bar.add_task("reading", total=corpus.check())
         if next(corpus.shards(shard_size), None) is None:
             raise ServingError(f"there is no text in {', '.join(sources)}")
-        before, records, kept, left_out = {path.name for path in folder.files()}, begun.get("shards") or {}, [], 0
+        before, records, kept, left_out = {path.name for path in folder.files()}, begun.get("shards") or {}, set(), 0
         for shard in takewhile(lambda shard: before and shard.name <= max(before), corpus.shards(shard_size)):
             if folder.has(shard, records.get(shard.name)):
-                kept.append(shard.name)
+                kept.add(shard.name)
                 left_out += shard.left_out
                 bar.advance(task, shard.read)
         # A hash of where the texts are, so that the settings do not have the caller's paths.
         places = [os.path.abspath(source) if os.path.exists(source) else source for source in sources]
         paths = hashlib.sha256(json.dumps(places).encode()).hexdigest()
-        if (others := before.difference(kept)) and begun.get("paths") != paths:
+        if (others := before - kept) and begun.get("paths") != paths:
             raise ServingError(
                 f"{folder.path} holds vectors of other texts, from another place: {folder.path / min(others)} does not "
                 "fit these. Name another folder, or remove that file if the texts have moved and changed"
@@ -212,9 +212,9 @@ def embed(
             "dtype": dtype, "device": device, "batch_tokens": batch_tokens,
         }  # fmt: skip
         make_encoder = partial(ShardEncoder, model, run["model"], options, vector_dtype, keep_text)
-        todo = partial(_shards_to_do, corpus, shard_size, frozenset(kept))
+        todo = (shard for shard in corpus.shards(shard_size) if shard.name not in kept)
         if ray is None:
-            results = _compute_here(todo(), make_encoder)
+            results = _compute_here(todo, make_encoder)
         else:
             on_gpus = device is None or not device.startswith("cpu")
             results = compute_on_ray(todo, make_encoder, ray, workers, on_gpus)
@@ -265,10 +265,6 @@ def _written(results: Iterator[Made], folder: VectorFolder, run: dict) -> Iterat
         finally:
             if last > -math.inf:
                 folder.write_run(run)
-
-
-def _shards_to_do(corpus: Texts, shard_size: int, kept: frozenset[str]) -> Iterator[Shard]:
-    return (shard for shard in corpus.shards(shard_size) if shard.name not in kept)
 
 
 def _compute_here(shards: Iterator[Shard], make_encoder: Callable[[], ShardEncoder]) -> Iterator[Made]:

@@ -1,4 +1,4 @@
-"""Shards computed by Ray Data: `map_batches` with an actor for each device, on a cluster or on a Ray of this machine.
+"""Shards computed by Ray: an `ActorPool` with an actor for each device, on a cluster or on a Ray of this machine.
 
 Ray runs any code that is sent with its token. Its own token file is used, which Ray itself writes for every user to
 read; see `_check_token`.
@@ -40,7 +40,7 @@ def check_address(address: str) -> None:
 
 
 def compute_on_ray(
-    shards: Callable[[], Iterator[Shard]],
+    shards: Iterator[Shard],
     make_encoder: "Callable[[], Callable[[Shard], Made]]",
     address: str,
     workers: int | None,
@@ -49,7 +49,7 @@ def compute_on_ray(
     """Yield the computed shards in any order, each once. Ray replaces killed workers, without a limit.
 
     Args:
-        shards: returns the shards; it is called on this machine in the current folder, and again after an interruption.
+        shards: read on this machine while the workers compute, two ahead of each.
         make_encoder: called once in each worker.
         address: see `check_address`.
         workers: number of workers; by default one per GPU, or one per machine without GPUs.
@@ -59,71 +59,39 @@ def compute_on_ray(
         ServingError: Ray cannot be reached, or a shard cannot be read or computed.
     """
     with _connected(address):
-        import pandas
         import ray
-        from ray.data import ActorPoolStrategy, DataContext, Datasource, read_datasource
-        from ray.data.block import BlockMetadata
-        from ray.data.datasource import ReadTask
-
-        class Shards(Datasource):
-            """Source with a row for each shard."""
-
-            supports_distributed_reads = False  # the texts are on this machine alone
-
-            def get_read_tasks(self, parallelism, *_args, **_kwargs):
-                metadata = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
-                return [ReadTask(partial(_rows, shards, os.getcwd()), metadata)]
-
-            def estimate_inmemory_data_size(self):
-                return None
+        from ray.util import ActorPool
 
         count, resources = _workers(workers, on_gpus)
-        context = DataContext.get_current()
-        before = context.enable_progress_bars, context.target_max_block_size
-        context.enable_progress_bars = False
-        context.target_max_block_size = 1  # byte: a block, and so a task, is one shard
+        actor = ray.remote(max_restarts=-1, max_task_retries=-1, **resources)(_Worker)
+        pool, waiting = ActorPool([actor.remote(make_encoder) for _ in range(count)]), 0
         try:
-            found = read_datasource(Shards(), override_num_blocks=1, num_cpus=0).map_batches(
-                _Worker, fn_constructor_args=(make_encoder,), batch_size=1, batch_format="pandas",
-                compute=ActorPoolStrategy(size=count), **resources,
-            )  # fmt: skip
-            for batch in found.iter_batches(batch_size=1, batch_format="pandas", prefetch_batches=1):
-                assert isinstance(batch, pandas.DataFrame)
-                if isinstance(batch["item"][0], Exception):
-                    raise batch["item"][0]
-                yield batch["item"][0]
+            while (shard := next(shards, None)) or waiting:
+                if shard:
+                    pool.submit(lambda worker, shard: worker.compute.remote(shard), shard)
+                    waiting += 1
+                if not shard or waiting > 2 * count:
+                    found = pool.get_next_unordered()
+                    waiting -= 1
+                    if isinstance(found, Exception):
+                        raise found
+                    yield found
         except ray.exceptions.RayError as error:
             raise ServingError(f"Ray stopped: {str(error).strip().splitlines()[0]} Finished shards are kept") from None
-        finally:
-            context.enable_progress_bars, context.target_max_block_size = before
-
-
-def _rows(shards: Callable[[], Iterator[Shard]], folder: str) -> Iterator:
-    import pandas
-
-    os.chdir(folder)
-    try:
-        for shard in shards():
-            yield pandas.DataFrame({"item": [shard]})
-    except (ValueError, OSError) as error:
-        yield pandas.DataFrame({"item": [error]})
 
 
 class _Worker:
-    """Actor that computes shards; errors of texts and models are items too, since Ray would wrap them."""
+    """Actor that computes shards. It returns errors of texts and models, since Ray would wrap them."""
 
     def __init__(self, make_encoder):
         self.make_encoder, self.encoder = make_encoder, None
 
-    def __call__(self, batch):
-        item = batch["item"][0]
+    def compute(self, shard):
         try:
-            if isinstance(item, Shard):
-                self.encoder = self.encoder or self.make_encoder()
-                item = self.encoder(item)
+            self.encoder = self.encoder or self.make_encoder()
+            return self.encoder(shard)
         except (ValueError, OSError) as error:
-            item = error
-        return batch.assign(item=[item])
+            return error
 
 
 def _workers(workers: int | None, on_gpus: bool) -> tuple[int, dict[str, int]]:
@@ -161,8 +129,6 @@ def _connected(address: str) -> Iterator[None]:
     os.environ |= _LOCAL if local else {}
     with needs_extra("ray", ServingError):
         import ray
-        import ray.data
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
     _check_token(create=local)
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         # Ray opens the folder that it gets to every user, so it gets one inside.

@@ -124,7 +124,7 @@ def test_a_worker_that_is_killed_is_replaced_and_no_port_is_open_to_others(saved
         time.sleep(0.01)
     found = processes_of(process.pid)
     listening = addresses(found)
-    (worker, *_) = (number for number, line in found.items() if line.startswith("ray::MapWorker"))
+    (worker, *_) = (number for number, line in found.items() if line.startswith("ray::_Worker"))
     os.kill(worker, signal.SIGKILL)
     _, err = process.communicate(timeout=500)
     assert process.returncode == 0 and "Traceback" not in err, err
