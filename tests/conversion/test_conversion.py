@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.legacy_checkpoints import edit_config, rewrite
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 from safetensors.torch import load_file
@@ -35,22 +36,6 @@ def output(tmp_path) -> Path:
 def source(tmp_path) -> Path:
     """A copy of the word-level checkpoint, to change."""
     return shutil.copytree(LEGACY / "word", tmp_path / "legacy")
-
-
-def rewrite(folder: Path, change) -> None:
-    """Write the folder's checkpoint anew after `change` has edited the dict of its variables."""
-    prefix = folder / "bert_model.ckpt"
-    bundle = TensorBundle(prefix)
-    variables = {name: bundle.read(name) for name in bundle.entries}
-    for file in folder.glob("bert_model.ckpt*"):
-        file.unlink()
-    change(variables)
-    write_bundle(prefix, variables.items())
-
-
-def edit_config(folder: Path, **changes) -> None:
-    path = folder / "bert_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 # Numbers.

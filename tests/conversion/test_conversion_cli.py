@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import command_line
+from helpers.legacy_checkpoints import edit_config, rewrite
 from helpers.messages import assert_states
 from helpers.paths import REPOSITORY
 
 from modeling_roformer.conversion.formats.tensor_bundle import TensorBundle
-from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle
 
 run = command_line.run  # the fixture
 
@@ -37,22 +37,6 @@ def assert_refused(result: tuple[int, str, str], tmp_path: Path, *facts: str, le
     assert err.count("\n") == 1 and err.startswith("roformer: ") and "Traceback" not in err
     assert_states(err, *facts)
     assert sorted(os.listdir(tmp_path)) == sorted(left)
-
-
-def rewrite(folder: Path, change) -> None:
-    """Write the checkpoint anew, checksums and all, after `change` has edited the dict of its variables."""
-    bundle = TensorBundle(folder / "bert_model.ckpt")
-    variables = {name: bundle.read(name) for name in bundle.entries}
-    for file in folder.glob("bert_model.ckpt*"):
-        file.unlink()
-    change(variables)
-    write_bundle(folder / "bert_model.ckpt", variables.items())
-
-
-def edit_config(folder: Path, **changes) -> None:
-    path = folder / "bert_config.json"
-    config = json.loads(path.read_text()) | changes
-    path.write_text(json.dumps({name: value for name, value in config.items() if value is not ...}))
 
 
 def edit_file(path: Path, edit) -> None:

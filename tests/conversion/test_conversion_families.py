@@ -36,12 +36,9 @@ ARCHITECTURES = {
 def assert_parity(model, reference: dict[str, np.ndarray], tolerance: float = 2e-5) -> None:
     """Logits or probabilities at every position that is not padding, and pooled vectors."""
     tokens = torch.from_numpy(reference["token_ids"]).long()
+    segments = torch.from_numpy(reference["segment_ids"]).long()
     with torch.inference_mode():
-        outputs = model(
-            tokens,
-            token_type_ids=torch.from_numpy(reference["segment_ids"]).long(),
-            attention_mask=(tokens != 0).long(),
-        )
+        outputs = model(tokens, token_type_ids=segments, attention_mask=(tokens != 0).long())
     found = {"logits": outputs.logits, "probabilities": outputs.logits.softmax(-1)}
     real = (tokens != 0).numpy()
     compared = [name for name in ("logits", "probabilities") if name in reference]
@@ -88,15 +85,8 @@ def test_greedy_decoding_gives_bert4keras_tokens(family, use_cache, tmp_path):
     model = AutoModelForCausalLM.from_pretrained(tmp_path / family)
     prompt = torch.from_numpy(reference["prompt"]).long()
     new = reference["greedy"].shape[1]
-    found = model.generate(
-        prompt,
-        max_new_tokens=new,
-        min_new_tokens=new,
-        do_sample=False,
-        use_cache=use_cache,
-        eos_token_id=None,
-        pad_token_id=0,
-    )
+    greedy = {"max_new_tokens": new, "min_new_tokens": new, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    found = model.generate(prompt, use_cache=use_cache, **greedy)
     assert found[:, prompt.shape[1] :].tolist() == reference["greedy"].tolist()
 
 
@@ -127,24 +117,15 @@ def test_a_gpt_and_its_tokenizer_name_the_same_first_and_last_token(tmp_path):
     config, tokenizer = AutoConfig.from_pretrained(tmp_path / "gpt"), AutoTokenizer.from_pretrained(tmp_path / "gpt")
     assert (tokenizer.bos_token, tokenizer.eos_token) == ("[CLS]", "[SEP]")
     assert (tokenizer.bos_token_id, tokenizer.eos_token_id) == (config.bos_token_id, config.eos_token_id)
-    assert tokenizer("天气[SEP]").input_ids == [
-        config.bos_token_id,
-        *tokenizer("天气").input_ids[1:],
-        config.eos_token_id,
-    ]
+    ids = [config.bos_token_id, *tokenizer("天气").input_ids[1:], config.eos_token_id]
+    assert tokenizer("天气[SEP]").input_ids == ids
 
 
 SHARED_CHECKPOINTS = {
-    "roformer": "RoFormer",
-    "roformer_factorized": "RoFormer",
-    "roformer_gpt": "RoFormer-GPT",
-    "roformer_sim": "RoFormer-Sim",
-    "roformer_v2": "RoFormer-V2",
-    "roformer_v2_relu": "RoFormer-V2",
-    "wobert": "WoBERT",
-    "wobert_bert_order": "WoBERT",
-    "wonezha": "WoNEZHA",
-}
+    "roformer": "RoFormer", "roformer_factorized": "RoFormer", "roformer_gpt": "RoFormer-GPT",
+    "roformer_sim": "RoFormer-Sim", "roformer_v2": "RoFormer-V2", "roformer_v2_relu": "RoFormer-V2",
+    "wobert": "WoBERT", "wobert_bert_order": "WoBERT", "wonezha": "WoNEZHA",
+}  # fmt: skip
 
 
 @needs_shared
@@ -265,9 +246,7 @@ def test_plain_transformers_answers_rightly_or_refuses(tmp_path):
     for family in BERTS:
         convert(LEGACY / family, tmp_path / family)
     command = [sys.executable, "-c", PLAIN, *(str(tmp_path / family) for family in BERTS)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=900, env=os.environ | {"OMP_NUM_THREADS": "1"}
-    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     lines = iter(done.stdout.splitlines())
     for family in BERTS:
         tokenizer = AutoTokenizer.from_pretrained(tmp_path / family)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.legacy_checkpoints import edit_config
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 from safetensors.torch import load_file
@@ -91,11 +92,6 @@ def test_released_checkpoints_are_found(name, tmp_path):
     assert config["num_hidden_layers"] == int(re.search(r"_L-(\d+)", name)[1]) == report.layers
     model, info = architecture.from_pretrained(tmp_path / "output", output_loading_info=True)
     assert not any(info.values()) and type(model) is architecture
-
-
-def edit_config(folder: Path, **changes) -> None:
-    path = folder / "bert_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 # Configuration, name of the folder, the recognised family, and facts of the sign.

@@ -16,6 +16,7 @@ import pytest
 import torch
 import transformers
 from helpers import command_line
+from helpers.legacy_checkpoints import PREFIX, copy_form, edit_config, read, rewrite, write
 from helpers.messages import assert_states
 from helpers.paths import REPOSITORY
 from sentence_transformers import SentenceTransformer
@@ -23,31 +24,12 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, 
 
 from modeling_roformer import NezhaModel, RoFormerForCausalLM, RoFormerForMaskedLM, RoFormerModel
 from modeling_roformer.conversion.converter import convert
-from modeling_roformer.conversion.formats.tensor_bundle import TensorBundle
-from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle
 from modeling_roformer.conversion.tf_exporter import export_tf
 
 FIXTURES = REPOSITORY / "tests" / "fixtures"
 LEGACY, KERAS, PYTORCH = FIXTURES / "legacy", FIXTURES / "keras", FIXTURES / "pytorch"
-PREFIX = "bert_model.ckpt"
 WIDTH, NARROW = 24, 10  # the fixtures' hidden size, and that of factorised embeddings here
 Variables = dict[str, np.ndarray]
-
-
-def read(folder: Path) -> Variables:
-    bundle = TensorBundle(folder / PREFIX)
-    return {name: bundle.read(name) for name in bundle.entries}
-
-
-def write(folder: Path, variables: Variables) -> None:
-    for file in folder.glob(f"{PREFIX}*"):
-        file.unlink()
-    write_bundle(folder / PREFIX, variables.items())
-
-
-def edit_config(folder: Path, **changes) -> None:
-    path = folder / "bert_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 def edited(base: str, change: Callable[[Variables], object] = lambda v: None, **config) -> Callable[[Path], None]:
@@ -55,9 +37,7 @@ def edited(base: str, change: Callable[[Variables], object] = lambda v: None, **
 
     def make(folder: Path) -> None:
         shutil.copytree(LEGACY / base, folder)
-        variables = read(folder)
-        change(variables)
-        write(folder, variables)
+        rewrite(folder, change)
         edit_config(folder, **config)
 
     return make
@@ -226,13 +206,6 @@ def keras_forms() -> dict[str, tuple[str, str]]:
     return forms
 
 
-def make_keras(fixture: str, form: str, folder: Path) -> None:
-    folder.mkdir()
-    for each in ("bert_config.json", "vocab.txt", f"{form}*"):
-        for file in (KERAS / fixture).glob(each):
-            shutil.copy(file, folder)
-
-
 def roformer(folder: Path, *arguments: object) -> subprocess.CompletedProcess:
     """Run the installed command in a process of its own, in a folder."""
     return subprocess.run([command_line.ROFORMER, *map(str, arguments)], cwd=folder, capture_output=True, text=True)
@@ -249,7 +222,7 @@ def place(tmp_path_factory):
     for folder in LEGACY.iterdir():
         shutil.copytree(folder, place / "cases" / f"legacy-{folder.name}")
     for name, form in keras_forms().items():
-        make_keras(*form, place / "cases" / name)
+        copy_form(KERAS / form[0], form[1], place / "cases" / name)
     done = roformer(place, "convert", "--all", "cases", "out", "--verify")
     assert "Traceback" not in done.stderr and done.returncode == 1
     return place

@@ -11,6 +11,7 @@ import h5py
 import numpy as np
 import pytest
 from helpers import command_line
+from helpers.legacy_checkpoints import copy_form
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 from helpers.properties import max_examples
@@ -22,13 +23,7 @@ from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.errors import CheckpointError
 from modeling_roformer.conversion.formats.keras_bundle import KerasBundle
 from modeling_roformer.conversion.formats.keras_hdf5 import KerasHDF5
-from modeling_roformer.conversion.formats.protocol_buffers import (
-    BYTES,
-    VARINT,
-    read_fields,
-    write_field,
-    write_varint,
-)
+from modeling_roformer.conversion.formats.protocol_buffers import BYTES, VARINT, read_fields, write_field, write_varint
 from modeling_roformer.conversion.formats.tensor_bundle import OBJECT_GRAPH, Entry, TensorBundle
 from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle, write_index
 
@@ -39,12 +34,7 @@ LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
 
 def folder_with(tmp_path: Path, name: str, file: str) -> Path:
     """A folder with one form of a fixture, to change."""
-    folder = tmp_path / "legacy"
-    folder.mkdir()
-    for each in ("bert_config.json", "vocab.txt", f"{file}*"):
-        for path in (FIXTURES / name).glob(each):
-            shutil.copyfile(path, folder / path.name)
-    return folder
+    return copy_form(FIXTURES / name, file, tmp_path / "legacy")
 
 
 def not_converted(tmp_path: Path, *facts: object, **options) -> str:
@@ -404,15 +394,6 @@ def test_spoilt_hdf5(name, tmp_path):
     not_converted(tmp_path, "best_model.h5", *facts)
 
 
-def test_the_sizes_of_the_configuration(tmp_path):
-    folder = folder_with(tmp_path, "classification", "best_model.h5")
-    config = json.loads((folder / "bert_config.json").read_text())
-    (folder / "bert_config.json").write_text(json.dumps(config | {"intermediate_size": 64}))
-    not_converted(tmp_path, "bert_config.json", "bert/encoder/layer_0/intermediate/dense/kernel", (16, 32), (16, 64))
-    (folder / "bert_config.json").write_text(json.dumps(config | {"num_hidden_layers": 2}))
-    not_converted(tmp_path, "bert_config.json", "num_hidden_layers", "1 layers", 2)
-
-
 def test_hdf5_that_is_cut_off_and_a_bit_that_moves_numbers_elsewhere(tmp_path):
     """Over others, or out of the file; no format of HDF5 that Keras writes has sums."""
     path = folder_with(tmp_path, "triplet", "best_model.h5") / "best_model.h5"
@@ -550,22 +531,17 @@ def test_a_changed_byte_of_the_graph(tmp_path, at):
     not_converted(tmp_path, "best_model.weights.index", "object graph", "wrong", head="triplet")
 
 
-def test_other_strings_are_refused_as_before(tmp_path):
-    prefix = with_graph(TRIPLET, tmp_path / "copy", GRAPH)
-    index = prefix.with_name("copy.index")
-    entries = [*TensorBundle(prefix).entries.values(), TensorBundle(prefix).object_graph]
-    write_index(prefix, [Entry(**{**vars(e), "name": e.name.replace(OBJECT_GRAPH, "text")}) for e in entries], 1)
-    assert index.is_file()
-    with refused(CheckpointError, index, "text", "string"):
-        TensorBundle(prefix)
-
-
 def reference(number: int, name: str) -> bytes:
     return write_field(1, BYTES, write_field(1, VARINT, number) + write_field(2, BYTES, name.encode()))
 
 
 def graph_of(*nodes: bytes) -> bytes:
     return b"".join(write_field(1, BYTES, node) for node in nodes)
+
+
+DEEP = graph_of(
+    reference(1, "layer-0"), *(reference(i + 2, "x") for i in range(20_000)), b""
+)  # deeper than Python goes
 
 
 @pytest.mark.parametrize(
@@ -589,18 +565,12 @@ def graph_of(*nodes: bytes) -> bytes:
             "layer_with_weights-0/embeddingz/.ATTRIBUTES/VARIABLE_VALUE",
         ),
         (GRAPH.replace(b"q_dense", b"x_dense"), "variable"),
+        pytest.param(DEEP, "too deep", id="deep"),
     ],
 )
 def test_object_graphs_whose_checksums_are_right(tmp_path, graph, fact):
     with refused(CheckpointError, tmp_path / "copy.index", fact):
         KerasBundle(with_graph(TRIPLET, tmp_path / "copy", graph))
-
-
-def test_a_graph_as_deep_as_python_goes(tmp_path):
-    depth = 20_000
-    nodes = [reference(1, "layer-0"), *(reference(i + 2, "x") for i in range(depth)), b""]
-    with refused(CheckpointError, tmp_path / "copy.index", "too deep"):
-        KerasBundle(with_graph(TRIPLET, tmp_path / "copy", graph_of(*nodes)))
 
 
 def test_a_checkpoint_that_has_the_model_below_its_root(tmp_path):

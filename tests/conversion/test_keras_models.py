@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from helpers.legacy_checkpoints import copy_form
 from helpers.paths import REPOSITORY
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, pipeline
@@ -65,12 +66,7 @@ def output(tmp_path) -> Path:
 
 def legacy_folder(tmp_path: Path, name: str, file: str, fixtures: Path = FIXTURES) -> Path:
     """A folder with one form of a fixture."""
-    folder = tmp_path / "legacy"  # a name that says nothing
-    folder.mkdir(exist_ok=True)
-    for each in ("bert_config.json", "vocab.txt", f"{file}*"):
-        for path in (fixtures / name).glob(each):
-            shutil.copyfile(path, folder / path.name)
-    return folder
+    return copy_form(fixtures / name, file, tmp_path / "legacy")  # a name that says nothing
 
 
 def answers(folder: Path, token_ids: np.ndarray, segment_ids: np.ndarray) -> torch.Tensor:
@@ -194,20 +190,19 @@ def test_pipelines_take_the_folders(tmp_path):
     assert match({"A": "明月照着山", "B": "孩子数星", "C": "小路"})["label"] in ("B", "C")
 
 
-def test_a_task_layer_can_be_left_out(output, tmp_path):
-    report = convert(legacy_folder(tmp_path, "triplet", TENSOR_BUNDLE), output, head="none")
-    assert report.extras["task layer"] == ["dense/bias", "dense/kernel"]
-    assert type(AutoModel.from_pretrained(output)).__name__ == "RoFormerModel"
-
-
-def test_a_crf_is_left_out_where_that_is_asked_for(output, tmp_path):
-    report = convert(legacy_folder(tmp_path, "crf", HDF5), output, head="none", verify=True)
-    assert report.extras["task layer"] == ["dense/kernel", "dense/bias", "conditional_random_field/trans"]
-
-
-def test_a_pooler_below_a_layer_that_is_left_out_goes_with_it(output, tmp_path):
-    report = convert(legacy_folder(tmp_path, "pooler", HDF5), output, head="none")
-    assert report.family == "RoFormer" and report.extras["pooler"]
+@pytest.mark.parametrize(
+    ("name", "file", "left_out"),
+    [
+        ("triplet", TENSOR_BUNDLE, ["dense/bias", "dense/kernel"]),
+        ("crf", HDF5, ["dense/kernel", "dense/bias", "conditional_random_field/trans"]),
+        ("pooler", HDF5, ["dense/kernel", "dense/bias"]),
+    ],
+)
+def test_a_task_layer_can_be_left_out(name, file, left_out, output, tmp_path):
+    """With the pooler below it."""
+    report = convert(legacy_folder(tmp_path, name, file), output, head="none", verify=True)
+    assert report.extras["task layer"] == left_out and ("pooler" in report.extras) == (name == "pooler")
+    assert report.family == "RoFormer" and type(AutoModel.from_pretrained(output)).__name__ == "RoFormerModel"
 
 
 def test_two_forms_under_one_name_are_told_apart(output, tmp_path):

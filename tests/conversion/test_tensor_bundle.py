@@ -328,12 +328,6 @@ def bundle_to_damage(tmp_path_factory) -> tuple[Path, bytes]:
     return prefix, prefix.with_name("model.ckpt.index").read_bytes()
 
 
-@given(st.binary(max_size=400))
-def test_random_bytes(bundle_to_damage, content):
-    survives(bundle_to_damage[0], content)
-    survives(bundle_to_damage[0], content.ljust(40, b"\0") + struct.pack("<Q", sstable.MAGIC))
-
-
 @given(
     st.lists(st.tuples(st.integers(0, 1 << 12), st.binary(max_size=6), st.integers(0, 6)), max_size=6), st.booleans()
 )
