@@ -43,7 +43,7 @@ def make_subject(name: str, model: str, texts: str, options: dict) -> Callable:
 
     encoder = TextEncoder(model, **options)
     corpus = [text for shard in Texts((texts,)).shards(8192) for text in shard.texts]
-    ids = sorted(encoder.tokenize(corpus), key=len)
+    ids = sorted(encoder.rows(corpus, corpus).tokens, key=len)
     tokens = sum(map(len, ids))
     if name == FORWARD:
         return lambda: (encoder.vectors(ids), tokens)[1]

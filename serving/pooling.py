@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..files.reading import read_json, read_whole
 from .errors import ServingError
-from .model_folder import read_model_folder
+from .model_folder import named_when_unreadable, read_model_folder
 
 if TYPE_CHECKING:
     import torch
@@ -54,15 +54,11 @@ def pooling_of(folder: Path, config: dict) -> str:
     path = folder / "modules.json"
     if not path.is_file():
         return own
-    try:
+    with named_when_unreadable(path):
         modules = [
             (module["type"].rpartition(".")[2], folder / module["path"]) for module in json.loads(read_whole(path))
         ]
         stated = _stated(folder, modules)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OSError) as error:
-        raise ServingError(
-            f"{path} cannot be read ({error}): save the model again with sentence-transformers"
-        ) from None
     expected = {"pooler": ["cls", "Dense"], "bi": ["mean"], "mean": ["mean"]}[own]
     if stated == expected and (own != "pooler" or _has_pooler_as_dense(dict(modules)["Dense"], folder)):
         return own
@@ -119,16 +115,13 @@ def _stated(folder: Path, modules: list[tuple[str, Path]]) -> list[str]:
 def _has_pooler_as_dense(place: Path, folder: Path) -> bool:
     """Return whether a Dense module has the weights of the model's own pooler: training changes only the former."""
     import torch
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     from ..conversion.sentence_transformers_files import WEIGHTS, pooler_weights
 
-    try:
+    with named_when_unreadable(place):
         settings = read_json(place / "config.json")
         dense = {name.removeprefix("linear."): weight for name, weight in load_file(place / WEIGHTS).items()}
         own = pooler_weights(folder)
-    except (SafetensorError, OSError, ValueError) as error:
-        raise ServingError(f"{place} cannot be read ({error}): convert the model again") from None
     is_linear = str(settings.get("activation_function", "")).endswith("Identity")
     return is_linear and dense.keys() == own.keys() and all(torch.equal(dense[name], own[name]) for name in own)

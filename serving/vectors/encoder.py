@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...model_cards.facts import hash_file
-from ...output.console import no_transformers_bar, no_transformers_report, sentence_of
+from ...output.console import no_transformers_bar, no_transformers_report
 from ..errors import ServingError
 from ..model_folder import TOKENIZER_FILES, named_when_unreadable, read_model_folder
 from ..pooling import check_model, pool, pooling_of, stated_length
@@ -95,13 +95,7 @@ class TextEncoder:
 
         from ...registration import transformers
 
-        try:
-            self.device = torch.device(device or torch.accelerator.current_accelerator() or "cpu")
-            torch.empty(1, device=self.device)
-        except Exception as error:  # of any type
-            raise ServingError(
-                f"the device {device!r} cannot be used: {sentence_of(error).partition('. ')[0]}"
-            ) from None
+        self.device = torch.device(device or torch.accelerator.current_accelerator() or "cpu")
         # The weights of heads are unused.
         with named_when_unreadable(folder), no_transformers_bar(), no_transformers_report():
             model = transformers.AutoModel.from_pretrained(folder, dtype=getattr(torch, dtype))
@@ -129,8 +123,6 @@ class TextEncoder:
                 f"overlap is {overlap}; expected 0 to {room - 1}, less than a chunk of {self.max_length} tokens "
                 "without its special tokens"
             )
-        if overlap is not None and not self.tokenizer.is_fast:
-            raise ServingError(f"{folder} has no fast tokenizer, which chunks need: embed its texts without --chunk")
         config.unpad_inputs, config.use_cache = True, False
 
     def _max_length(self, folder: Path, wanted: int | None, longest: int | None) -> int:
@@ -156,11 +148,7 @@ class TextEncoder:
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Return the vectors in float32, of shape (len(texts), width)."""
-        return self.vectors(self.tokenize(texts))
-
-    def tokenize(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Return the ids of each text, or of each chunk, with special tokens."""
-        return self.rows(texts, texts).tokens
+        return self.vectors(self.rows(texts, texts).tokens)
 
     def rows(self, ids: Sequence[str], texts: Sequence[str]) -> Rows:
         """Tokenize texts. With chunks, the rows of the text `x` have the ids `x#1`,
@@ -222,13 +210,11 @@ class TextEncoder:
         """Return the vectors of one batch on the device, in float32, of shape (len(batch), width)."""
         import torch
         from torch.nn import functional as F
+        from torch.nn.utils.rnn import pad_sequence
 
-        longest = max(map(len, batch))
-        ids = np.full((len(batch), longest), self.tokenizer.pad_token_id or 0, dtype=np.int64)
-        mask = np.zeros_like(ids)
-        for i, row in enumerate(batch):
-            ids[i, : len(row)], mask[i, : len(row)] = row, 1
-        ids, mask = (torch.from_numpy(array).to(self.device) for array in (ids, mask))
+        ids = pad_sequence([torch.from_numpy(row).long() for row in batch], True, self.tokenizer.pad_token_id or 0)
+        mask = pad_sequence([torch.ones(len(row), dtype=torch.long) for row in batch], True)
+        ids, mask = ids.to(self.device), mask.to(self.device)
         vectors = pool(self.model(ids, attention_mask=mask), mask, self.pooling).float()
         return F.normalize(vectors, dim=-1) if self.pooling == "bi" else vectors
 

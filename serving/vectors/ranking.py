@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from pathlib import Path
 
 import numpy as np
@@ -81,8 +80,8 @@ def rank(
     >>> rank("租客要求退还押金", "vectors", top_k=1).matches[0][0].id
     'cases.txt:3'
     """
-    if not isinstance(top_k, Integral) or top_k < 1:
-        raise ServingError(f"top_k is {top_k}; expected an integer of at least 1")
+    if top_k < 1:
+        raise ServingError(f"top_k is {top_k}; expected at least 1")
     folder = VectorFolder(vectors)
     run = folder.run() or {}
     if not (shards := run.get("shards")):

@@ -65,11 +65,10 @@ class Texts:
     """Texts of files and data sets.
 
     Args:
-        sources: text files (see `sample_by`), JSON Lines, CSV and TSV, each also as .gz, Parquet files, folders of
-            these, and names of data sets for `datasets.load_dataset`, `NAME` or `NAME:CONFIG`, whose split "train" is
-            read.
+        sources: text files, JSON Lines, CSV and TSV, each also as .gz, Parquet files, folders of these, and data sets,
+            `NAME` or `NAME:CONFIG`, whose split "train" is read.
         field: of the text, except in text files. Rows where it is null or blank are left out.
-        id_field: of the text's id, a string or an integer. Without it, and in text files, an id is the name of the file
+        id_field: of the text's id, a string or an integer. By default, and in text files, an id is the name of the file
             or data set and the number of the line or row, as in `laws.txt:12`; see `source_names`.
         sample_by: what is a text in a text file: "line", or "document" for the whole file, whose id is its name alone.
 
@@ -203,9 +202,7 @@ class Texts:
                     values = zip(*(batch[column].to_pylist() for column in both), strict=True)
                     yield [row_of(number, *row) for number, row in enumerate(values, at + 1)], size * len(batch) / rows
                     at += len(batch)
-            except ServingError:
-                raise
-            except (pyarrow.ArrowException, OSError, ValueError) as error:  # ValueError: not UTF-8
+            except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
                 raise ServingError(f"{where} is damaged after row {at:,}: {sentence_of(error).rstrip('.')}") from None
 
         return size, pieces

@@ -79,7 +79,7 @@ def test_vectors_are_those_of_sentence_transformers(saved, kind):
     long = "今天天气非常好，" * 500  # more tokens than "word" states positions
     encoder = TextEncoder(saved(kind), device="cpu")
     np.testing.assert_allclose(encoder([*TEXTS, long]), model.encode([*TEXTS, long]), atol=2e-6)
-    assert len(encoder.tokenize([long])[0]) == (1536 if kind == "word" else 4002)
+    assert len(encoder.rows("x", [long]).tokens[0]) == (1536 if kind == "word" else 4002)
 
 
 def test_texts_are_cut_and_stored_in_half_precision_with_themselves(saved, naive, texts, tmp_path):
@@ -329,7 +329,7 @@ def test_options_that_do_not_fit(saved, run, texts, tmp_path):
         (("--dtype", "int8"), ["dtype", "'int8'", "float32, bfloat16, float16"]),
         (("--vector-dtype", "int8"), ["vector_dtype", "'int8'"]),
         (("--shard-size", 0), ["shard_size", 0]),
-        (("--device", "nonsense"), ["device", "'nonsense'"]),
+        (("--device", "nonsense"), ["device", "nonsense"]),
         (("--max-length", 2), ["max_length", 2, 3]),
         (("--workers", 2), ["workers", 2, "--ray"]),
     ]:

@@ -121,7 +121,7 @@ def test_the_length_that_older_versions_state(pooled):
     assert model.max_seq_length == 9
     encoder = TextEncoder(folder, device="cpu")
     np.testing.assert_allclose(encoder([long]), model.encode([long]), atol=2e-6)
-    assert len(encoder.tokenize([long])[0]) == 9
+    assert len(encoder.rows("x", [long]).tokens[0]) == 9
     (folder / "sentence_bert_config.json").write_text("[")
     with refused(ValueError, "sentence_bert_config.json"):
         TextEncoder(folder)

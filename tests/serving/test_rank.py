@@ -192,8 +192,6 @@ def test_a_model_that_was_moved_or_is_another(saved, vectors, tmp_path, monkeypa
 
 
 def test_queries_and_folders_that_are_refused(run, vectors, tmp_path):
-    with refused(ServingError, "top_k", 1.5):
-        rank(QUERY, vectors, top_k=1.5)
     (tmp_path / "empty").mkdir()
     (tmp_path / "blank.txt").write_text("\n")
     for arguments, facts in [
