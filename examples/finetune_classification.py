@@ -45,7 +45,10 @@ def read_arguments() -> argparse.Namespace:
     add("--learning-rate", type=float, help="default: chosen by the width of the model")
     add("--epochs", type=float, default=10, help="maximum number of epochs")
     add("--patience", type=int, help="epochs without a better accuracy after which it stops; default: 2, or more")
-    return parser.parse_args()
+    chosen = parser.parse_args()
+    if len(chosen.text) > 2:
+        parser.error("--text has more than two columns")
+    return chosen
 
 
 def read_parts(chosen: argparse.Namespace) -> DatasetDict:
@@ -56,6 +59,9 @@ def read_parts(chosen: argparse.Namespace) -> DatasetDict:
     labels = parts["train"].class_encode_column("label").features["label"]
     if labels.num_classes < 2:
         raise ValueError(f"{chosen.train}: every label is {labels.names[0]!r}; expected at least two classes")
+    for part, rows in parts.items():
+        if unknown := sorted({*rows["label"]} - {*labels.names}):
+            raise ValueError(f"{sources[part]}: no training text has the label {unknown[0]!r}")
     parts = DatasetDict(parts).cast_column("label", labels)
     if "validation" not in parts:
         for part, share in ("test", 0.2), ("validation", 0.25):

@@ -22,6 +22,7 @@ from sklearn.metrics import accuracy_score, f1_score
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments, set_seed
 
 from modeling_roformer import training  # registers RoFormer with the Auto classes too
+from modeling_roformer.model_cards import published_name
 
 TASKS = training.GLUE_TASKS
 
@@ -121,7 +122,7 @@ def main() -> None:
                 card = {"base": places[name], "data": [chosen.data], "name": f"{name}-{task}"}
                 card["hyperparameters"] = {"learning rate": rate, "epochs": chosen.epochs, "seed": seed}
                 card["scores"] = {TASKS[task].score: score / 100}
-                source = f"{chosen.data}:{task}", "validation"
+                source = f"{published_name(chosen.data)}:{task}", "validation"
                 run.save(trainer.model, trainer.processing_class, text, "text-classification", tested_on=source, **card)
             runs.append({"task": task, "model": name, "rate": rate, "seed": seed, "scores": scores, "score": score})
             run.save_results()

@@ -109,7 +109,7 @@ def main() -> None:
                 run.results.setdefault(name, {})[seed] = result_of(decisions, parts)
             trainer = make_trainer(chosen, parts, int(seed), folder)
             if chosen.epochs:
-                trainer.train(resume_from_checkpoint=training.last_checkpoint(folder))
+                trainer.train()  # from the beginning: patience is not in a checkpoint
             scores = {part: trainer.predict(parts[part]).predictions for part in PARTS[1:]}
             decisions = {part: training.triplet_decisions(of) for part, of in scores.items()}
             result = result_of(decisions, parts, log=trainer.state.log_history)

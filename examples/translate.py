@@ -115,8 +115,6 @@ def main() -> None:
             loss = trainer.evaluate()["eval_loss"]
             trainer.args.predict_with_generate = True
             trainer.args.train_sampling_strategy = "sequential"  # grouped by length, predictions lose their order
-            trainer.args.predict_with_generate = True
-            trainer.args.train_sampling_strategy = "sequential"  # grouped by length, predictions lose their order
             ids = trainer.predict(tokens["test"], num_beams=4, max_new_tokens=2 * chosen.max_length).predictions
             translations = tokenizer.batch_decode(np.maximum(ids, 0), skip_special_tokens=True)
             score = bleu.corpus_score(translations, [parts["test"]["target"][:]]).score

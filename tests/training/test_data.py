@@ -66,6 +66,7 @@ def test_class_ids_become_names(tmp_path):
     [
         ("rows.csv", "text,label\n好,\n", ["row 1", "label is empty"]),
         ("rows.jsonl", '{"text": "好", "label": 1}\n{"text": null, "label": 1}', ["row 2", "text is empty"]),
+        ("rows.jsonl", '{"text": "好", "label": 1}\n{"text": "的", "label": NaN}', ["row 2", "label is empty"]),
         ("rows.csv", "text,class\n好,1\n", ["no column label", "text, class"]),
         ("rows.csv", "text,label\n", ["no data"]),
         ("rows.csv", "text,label\n好,1\n好,的,1\n", ["cannot be read", "line 3"]),

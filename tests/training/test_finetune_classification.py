@@ -175,9 +175,12 @@ def test_bad_arguments_are_named(run, folder):
     (folder / "one.tsv").write_text("text\tlabel\n明月\t月\n", encoding="utf-8")
     assert_states(refusal("--train", "one.tsv"), "one.tsv", "'月'")
     (folder / "more.tsv").write_text("text\tlabel\n明月\t地\n", encoding="utf-8")
-    assert_states(refusal("--train", "texts.tsv", "--test", "more.tsv"), "地")
+    assert_states(refusal("--train", "texts.tsv", "--test", "more.tsv"), "more.tsv", "地")
     assert_states(refusal("--train", "texts.tsv", "--label", "class"), "texts.tsv", "class", "text, label")
     assert_states(refusal("--train", "missing.tsv"), "missing.tsv")
+    code, _, err = run("--train", "texts.tsv", "--text", "text", "text", "other")
+    assert code == 2
+    assert_states(err, "--text", "two")
     (folder / "start" / "config.json").unlink()
     code, _, err = run("--train", "texts.tsv")
     assert code == 1

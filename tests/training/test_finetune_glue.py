@@ -110,7 +110,10 @@ def test_missing_files_are_named(folder):
 
 def test_the_script(folder):
     """All kinds of scores, in a process of its own."""
+    (folder / "private").mkdir()
+    (folder / "glue").rename(folder / "private" / "glue")
     words = ["--models", "bert", "roformer", *OPTIONS, "--tasks", "mrpc", "stsb", "mnli", "--learning-rates", "1e-3"]
+    words += ["--data", "private/glue"]
     done = subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert_states(done.stdout, "MRPC, f1", "STS-B, spearman", "MNLI, accuracy", "runs/results.json")
@@ -124,6 +127,7 @@ def test_the_script(folder):
     assert (card.data.model_name, card.data.base_model) == ("bert-mrpc", "bert")
     (score,) = card.data.eval_results
     assert (score.metric_type, score.metric_value) == ("f1", runs[0]["score"] / 100)
+    assert score.dataset_name == "glue:mrpc" and "private" not in str(card)
 
 
 def test_models_are_compared_and_the_best_kept(folder, run, monkeypatch):

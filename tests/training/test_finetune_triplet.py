@@ -74,18 +74,20 @@ def test_seeds_baselines_and_the_best_model(folder):
 
 
 def test_a_killed_run_goes_on(folder):
-    assert run(SCRIPT, folder, *arguments("whole", "--scorer", "bi"))[0] == 0
-    kill_at(SCRIPT, folder, "parts/seed-0/checkpoint-*/trainer_state.json", *arguments("parts", "--scorer", "bi"))
-    code, _, err = run(SCRIPT, folder, *arguments("parts", "--scorer", "bi"))
+    words = ["--scorer", "bi", "--learning-rate", 1e-9, "--epochs", 9, "--patience", 2]  # nothing is learned
+    assert run(SCRIPT, folder, *arguments("whole", *words))[0] == 0
+    kill_at(SCRIPT, folder, "parts/seed-0/checkpoint-2/trainer_state.json", *arguments("parts", *words))
+    code, _, err = run(SCRIPT, folder, *arguments("parts", *words))
     assert code == 1
     assert_states(err, "parts", "--resume")
-    code, _, err = run(SCRIPT, folder, *arguments("parts", "--scorer", "bi", "--resume"))
+    code, _, err = run(SCRIPT, folder, *arguments("parts", *words, "--resume"))
     assert code == 0, err
     whole, parts = (results(folder / name)["trained"]["0"] for name in ("whole", "parts"))
     assert without_times(whole) == without_times(parts)
+    assert [entry["epoch"] for entry in parts["log"]] == [entry["epoch"] for entry in whole["log"]]
     models = [load_file(folder / name / "model" / "model.safetensors") for name in ("whole", "parts")]
     assert all(torch.equal(weight, models[1][name]) for name, weight in models[0].items())
-    code, _, err = run(SCRIPT, folder, *arguments("parts", "--scorer", "bi", "--seeds", 1, "--resume"))
+    code, _, err = run(SCRIPT, folder, *arguments("parts", *words, "--seeds", 1, "--resume"))
     assert code == 1
     assert_states(err, "parts", "different seeds")
 

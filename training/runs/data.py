@@ -107,7 +107,7 @@ def load_texts(
         feature, values = found.features[column], found[column][:]
         if isinstance(feature, datasets.ClassLabel):
             values = [None if value in (None, -1) else feature.int2str(value) for value in values]
-        texts[name] = ["" if value is None else str(value) for value in values]
+        texts[name] = ["" if value is None or value != value else str(value) for value in values]  # NaN is missing
         for row, text in enumerate(texts[name], 1):
             if not text.strip():
                 raise TrainingError(f"{source}, row {row}: {column} is empty: fill it, or remove the row")
