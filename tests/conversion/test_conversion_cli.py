@@ -39,8 +39,17 @@ def assert_refused(result: tuple[int, str, str], tmp_path: Path, *facts: str, le
     assert sorted(os.listdir(tmp_path)) == sorted(left)
 
 
-def edit_file(path: Path, edit) -> None:
-    path.write_bytes(edit(path.read_bytes()))
+def edited(name: str, edit):
+    """Return a change of a folder: `edit` of the bytes of one file."""
+    return lambda folder: (folder / name).write_bytes(edit((folder / name).read_bytes()))
+
+
+def configured(**changes):
+    return lambda folder: edit_config(folder, **changes)
+
+
+def rewritten(change):
+    return lambda folder: rewrite(folder, change)
 
 
 def test_a_good_checkpoint(run, source, tmp_path):
@@ -61,16 +70,16 @@ FAMILIES |= {family: ("--family", family) for family in ("gpt", "wonezha")}
 LAYER = "bert/encoder/layer_1"
 BAD = {
     # name: (change of the folder, facts of the error; {rows} = entries, {less} one less, {more} one more)
-    "data truncated": (lambda d: edit_file(d / DATA, lambda b: b[:-1]), [DATA, "truncated"]),
-    "data half": (lambda d: edit_file(d / DATA, lambda b: b[: len(b) // 2]), [DATA, "truncated"]),
-    "data empty": (lambda d: edit_file(d / DATA, lambda b: b""), [DATA, "truncated"]),
-    "data longer": (lambda d: edit_file(d / DATA, lambda b: b + b"\0"), [DATA, "1 bytes"]),
+    "data truncated": (edited(DATA, lambda b: b[:-1]), [DATA, "truncated"]),
+    "data half": (edited(DATA, lambda b: b[: len(b) // 2]), [DATA, "truncated"]),
+    "data empty": (edited(DATA, lambda b: b""), [DATA, "truncated"]),
+    "data longer": (edited(DATA, lambda b: b + b"\0"), [DATA, "1 bytes"]),
     "data missing": (lambda d: (d / DATA).unlink(), [DATA, "missing"]),
     "index missing": (lambda d: (d / INDEX).unlink(), ["legacy", "no weights", ".index"]),
-    "index truncated": (lambda d: edit_file(d / INDEX, lambda b: b[:-1]), [INDEX, "not a TensorFlow index"]),
-    "index empty": (lambda d: edit_file(d / INDEX, lambda b: b""), [INDEX, "not a TensorFlow index"]),
+    "index truncated": (edited(INDEX, lambda b: b[:-1]), [INDEX, "not a TensorFlow index"]),
+    "index empty": (edited(INDEX, lambda b: b""), [INDEX, "not a TensorFlow index"]),
     "index of something else": (
-        lambda d: edit_file(d / INDEX, lambda b: b"<!DOCTYPE html><title>404</title>" * 9),
+        edited(INDEX, lambda b: b"<!DOCTYPE html><title>404</title>" * 9),
         [INDEX, "not a TensorFlow index"],
     ),
     "index that is the data": (lambda d: shutil.copyfile(d / DATA, d / INDEX), [INDEX, "not a TensorFlow index"]),
@@ -78,72 +87,66 @@ BAD = {
         lambda d: shutil.copyfile(LEGACY / "float64" / INDEX, d / INDEX),
         [DATA, "truncated"],
     ),
-    "footer's padding": (lambda d: edit_file(d / INDEX, lambda b: b[:-12] + b"\1" + b[-11:]), [INDEX, "footer"]),
+    "footer's padding": (edited(INDEX, lambda b: b[:-12] + b"\1" + b[-11:]), [INDEX, "footer"]),
     "config missing": (lambda d: (d / "bert_config.json").unlink(), ["bert_config.json or config.json"]),
-    "config broken": (lambda d: edit_file(d / "bert_config.json", lambda b: b[:50]), ["bert_config.json", "JSON"]),
+    "config broken": (edited("bert_config.json", lambda b: b[:50]), ["bert_config.json", "JSON"]),
     "config not text": (lambda d: (d / "bert_config.json").write_bytes(b"\xff\xfe\0"), ["bert_config.json", "JSON"]),
     "config a list": (lambda d: (d / "bert_config.json").write_text("[1]"), ["bert_config.json", "JSON object"]),
     "config nested": (lambda d: (d / "bert_config.json").write_text("[" * 99999), ["bert_config.json", "JSON"]),
     "config with a field twice": (
-        lambda d: edit_file(d / "bert_config.json", lambda b: b.replace(b"{", b'{"hidden_size": 48, ', 1)),
+        edited("bert_config.json", lambda b: b.replace(b"{", b'{"hidden_size": 48, ', 1)),
         ["bert_config.json", "'hidden_size'"],
     ),
     "config with a field twice inside": (
-        lambda d: edit_file(d / "bert_config.json", lambda b: b.replace(b"{", b'{"more": [{"a": 1, "a": 2}], ', 1)),
+        edited("bert_config.json", lambda b: b.replace(b"{", b'{"more": [{"a": 1, "a": 2}], ', 1)),
         ["bert_config.json", "'a'"],
     ),
-    "hidden_size missing": (lambda d: edit_config(d, hidden_size=...), ["bert_config.json", "hidden_size", "missing"]),
-    "hidden_size a text": (lambda d: edit_config(d, hidden_size="24"), ["bert_config.json", "hidden_size", '"24"']),
-    "hidden_size true": (lambda d: edit_config(d, hidden_size=True), ["bert_config.json", "hidden_size", "true"]),
-    "hidden_size huge": (lambda d: edit_config(d, hidden_size=1 << 70), ["bert_config.json", "hidden_size"]),
-    "no layers": (lambda d: edit_config(d, num_hidden_layers=0), ["bert_config.json", "num_hidden_layers"]),
-    "activation": (lambda d: edit_config(d, hidden_act="magic"), ["bert_config.json", "hidden_act", "magic"]),
-    "dropout": (lambda d: edit_config(d, hidden_dropout_prob="x"), ["bert_config.json", "hidden_dropout_prob"]),
-    "heads": (lambda d: edit_config(d, num_attention_heads=5), ["bert_config.json", "5 attention heads", 24]),
-    "odd heads": (lambda d: edit_config(d, num_attention_heads=8), ["bert_config.json", "8 attention heads", "even"]),
-    "key size": (lambda d: edit_config(d, attention_key_size=4), ["bert_config.json", "attention_key_size"]),
-    "wrong hidden_size": (lambda d: edit_config(d, hidden_size=28), [INDEX, "bert_config.json", "24", "28"]),
-    "wrong intermediate_size": (lambda d: edit_config(d, intermediate_size=99), [INDEX, "(24, 48)", "(24, 99)"]),
-    "wrong embedding_size": (lambda d: edit_config(d, embedding_size=10), ["bert_config.json", "10"]),
-    "wrong vocab_size": (lambda d: edit_config(d, vocab_size=160), [INDEX, "word_embeddings", "bert_config.json"]),
-    "wrong type_vocab_size": (lambda d: edit_config(d, type_vocab_size=3), [INDEX, "token_type_embeddings"]),
-    "more layers": (lambda d: edit_config(d, num_hidden_layers=1), [INDEX, "2 layers", "bert_config.json", 1]),
-    "fewer layers": (lambda d: edit_config(d, num_hidden_layers=3), [INDEX, "2 layers", "bert_config.json", 3]),
+    "hidden_size missing": (configured(hidden_size=...), ["bert_config.json", "hidden_size", "missing"]),
+    "hidden_size a text": (configured(hidden_size="24"), ["bert_config.json", "hidden_size", '"24"']),
+    "hidden_size true": (configured(hidden_size=True), ["bert_config.json", "hidden_size", "true"]),
+    "hidden_size huge": (configured(hidden_size=1 << 70), ["bert_config.json", "hidden_size"]),
+    "no layers": (configured(num_hidden_layers=0), ["bert_config.json", "num_hidden_layers"]),
+    "activation": (configured(hidden_act="magic"), ["bert_config.json", "hidden_act", "magic"]),
+    "dropout": (configured(hidden_dropout_prob="x"), ["bert_config.json", "hidden_dropout_prob"]),
+    "heads": (configured(num_attention_heads=5), ["bert_config.json", "5 attention heads", 24]),
+    "odd heads": (configured(num_attention_heads=8), ["bert_config.json", "8 attention heads", "even"]),
+    "key size": (configured(attention_key_size=4), ["bert_config.json", "attention_key_size"]),
+    "wrong hidden_size": (configured(hidden_size=28), [INDEX, "bert_config.json", "24", "28"]),
+    "wrong intermediate_size": (configured(intermediate_size=99), [INDEX, "(24, 48)", "(24, 99)"]),
+    "wrong embedding_size": (configured(embedding_size=10), ["bert_config.json", "10"]),
+    "wrong vocab_size": (configured(vocab_size=160), [INDEX, "word_embeddings", "bert_config.json"]),
+    "wrong type_vocab_size": (configured(type_vocab_size=3), [INDEX, "token_type_embeddings"]),
+    "more layers": (configured(num_hidden_layers=1), [INDEX, "2 layers", "bert_config.json", 1]),
+    "fewer layers": (configured(num_hidden_layers=3), [INDEX, "2 layers", "bert_config.json", 3]),
     "vocab missing": (lambda d: (d / "vocab.txt").unlink(), ["vocab.txt", "missing"]),
-    "vocab longer": (
-        lambda d: edit_file(d / "vocab.txt", lambda b: b + b"more\n"),
-        ["vocab.txt", "{more} entries", "{rows} rows"],
-    ),
-    "vocab empty": (lambda d: edit_file(d / "vocab.txt", lambda b: b""), ["vocab.txt", "empty"]),
-    "vocab not UTF-8": (lambda d: edit_file(d / "vocab.txt", lambda b: b"\xff" + b), ["vocab.txt", "UTF-8"]),
-    "no [MASK]": (
-        lambda d: edit_file(d / "vocab.txt", lambda b: b.replace(b"[MASK]", b"mask")),
-        ["vocab.txt", "[MASK]"],
-    ),
+    "vocab longer": (edited("vocab.txt", lambda b: b + b"more\n"), ["vocab.txt", "{more} entries", "{rows} rows"]),
+    "vocab empty": (edited("vocab.txt", lambda b: b""), ["vocab.txt", "empty"]),
+    "vocab not UTF-8": (edited("vocab.txt", lambda b: b"\xff" + b), ["vocab.txt", "UTF-8"]),
+    "no [MASK]": (edited("vocab.txt", lambda b: b.replace(b"[MASK]", b"mask")), ["vocab.txt", "[MASK]"]),
     "unknown variable": (
-        lambda d: rewrite(d, lambda v: v.update({f"{LAYER}/attention/self/relative": np.zeros(3, "f4")})),
+        rewritten(lambda v: v.update({f"{LAYER}/attention/self/relative": np.zeros(3, "f4")})),
         [INDEX, f"{LAYER}/attention/self/relative"],
     ),
-    "slot of nothing": (lambda d: rewrite(d, lambda v: v.update({"x/adam_m": np.zeros(3, "f4")})), [INDEX, "x/adam_m"]),
+    "slot of nothing": (rewritten(lambda v: v.update({"x/adam_m": np.zeros(3, "f4")})), [INDEX, "x/adam_m"]),
     "weight without variable": (
-        lambda d: rewrite(d, lambda v: v.pop(f"{LAYER}/output/dense/kernel")),
+        rewritten(lambda v: v.pop(f"{LAYER}/output/dense/kernel")),
         [INDEX, f"{LAYER}/output/dense/kernel", ".encoder.layer.1.output.dense.weight"],
     ),
     "segments missing": (
-        lambda d: rewrite(d, lambda v: [v.pop(name) for name in list(v) if "token_type" in name]),
+        rewritten(lambda v: [v.pop(name) for name in list(v) if "token_type" in name]),
         [INDEX, "bert/embeddings/token_type_embeddings"],
     ),
     "no RoFormer": (
-        lambda d: rewrite(d, lambda v: (v.clear(), v.update({"conv/kernel": np.zeros(3, "f4")}))),
+        rewritten(lambda v: (v.clear(), v.update({"conv/kernel": np.zeros(3, "f4")}))),
         [INDEX, "bert/embeddings/word_embeddings", "conv/kernel"],
     ),
-    "no variables": (lambda d: rewrite(d, lambda v: v.clear()), [INDEX, "bert/embeddings/word_embeddings"]),
+    "no variables": (rewritten(lambda v: v.clear()), [INDEX, "bert/embeddings/word_embeddings"]),
     "weight of integers": (
-        lambda d: rewrite(d, lambda v: v.update({f"{LAYER}/output/dense/kernel": np.zeros((48, 24), "i4")})),
+        rewritten(lambda v: v.update({f"{LAYER}/output/dense/kernel": np.zeros((48, 24), "i4")})),
         [INDEX, f"{LAYER}/output/dense/kernel", "int32"],
     ),
     "kernel transposed": (
-        lambda d: rewrite(d, lambda v: v.update({f"{LAYER}/output/dense/kernel": np.zeros((24, 48), "f4")})),
+        rewritten(lambda v: v.update({f"{LAYER}/output/dense/kernel": np.zeros((24, 48), "f4")})),
         [INDEX, f"{LAYER}/output/dense/kernel", "(24, 48)", "(48, 24)"],
     ),
 }
@@ -220,7 +223,7 @@ def test_an_output_that_is_in_use(run, source, tmp_path):
     output = tmp_path / "output"
     output.mkdir()
     (output / "mine.txt").write_text("precious")
-    edit_file(source / INDEX, lambda b: b"nonsense")  # the output is refused before anything is read
+    (source / INDEX).write_bytes(b"nonsense")  # the output is refused before anything is read
     result = run("convert", source, output)
     assert_refused(result, tmp_path, str(output), "not empty", left=("legacy", "output"))
     assert os.listdir(output) == ["mine.txt"] and (output / "mine.txt").read_text() == "precious"

@@ -140,6 +140,14 @@ HEADS = {
     "NezhaForSequenceClassification": {},
     "NezhaForPreTraining": {},
     "NezhaModel": {},
+    "RoFormerForMaskedLM": {
+        "use_cache": False, "task_specific_params": {"a": 1}, "a_field_of_mine": [3, None], "hidden_act": "swish",
+        "add_pooling_layer": True, "pooler_activation": "tanh", "sparse_prediction": True, "bos_token_id": 7,
+    },
+    "BertForSequenceClassification with other fields": {
+        "classifier_dropout": 0.3, "hidden_act": "gelu_new", "num_labels": 5, "prefix": "x",
+    },
+    "NezhaForTokenClassification": {"classifier_dropout": None, "chunk_size_feed_forward": 2, "eos_token_id": 5},
 }  # fmt: skip
 
 
@@ -149,8 +157,13 @@ def test_every_head_there_and_back(head, dtype, tmp_path):
     architecture = head.split()[0]
     saved(tmp_path / "model", architecture, dtype=getattr(torch, dtype), **HEADS[head])
     report, again = there_and_back(tmp_path, dtype, verify=True)
-    assert again.extras == {} and AutoConfig.from_pretrained(tmp_path / "again").architectures == [architecture]
-    has_language_model = "CausalLM" in architecture or "PreTraining" in architecture
+    assert (again.extras, again.ignored_settings) == ({}, [])
+    assert AutoConfig.from_pretrained(tmp_path / "again").architectures == [architecture]
+    assert again.family == report.title == info(tmp_path / "legacy").family
+    # bert4keras takes all fields of the file for arguments.
+    written = json.loads((tmp_path / "legacy" / "bert_config.json").read_text())
+    assert not (HEADS[head].keys() - {"hidden_act"}) & written.keys()
+    has_language_model = any(name in architecture for name in ("CausalLM", "PreTraining", "MaskedLM"))
     assert ("with_mlm" in report.call) == has_language_model
     assert any("language-model head" in note for note in report.notes) != has_language_model
     assert "bi" not in HEADS[head].values() or report.task == []
@@ -195,28 +208,6 @@ def test_a_folder_of_transformers_and_one_of_shards(tmp_path):
     convert(tmp_path / "legacy", tmp_path / "again")
     again, original = load_file(tmp_path / "again" / "model.safetensors"), model.state_dict()
     assert len(again) > 30 and all(torch.equal(again[key], original[key]) for key in again)
-
-
-FIELDS = {
-    "RoFormerForMaskedLM": {
-        "use_cache": False, "task_specific_params": {"a": 1}, "a_field_of_mine": [3, None], "hidden_act": "swish",
-        "add_pooling_layer": True, "pooler_activation": "tanh", "sparse_prediction": True, "bos_token_id": 7,
-    },
-    "BertForSequenceClassification": {
-        "classifier_dropout": 0.3, "hidden_act": "gelu_new", "num_labels": 5, "prefix": "x",
-    },
-    "NezhaForTokenClassification": {"classifier_dropout": None, "chunk_size_feed_forward": 2, "eos_token_id": 5},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("architecture", FIELDS)
-def test_no_field_is_lost(architecture, tmp_path):
-    """Nor does bert4keras, which takes all fields of the file for arguments, see those that are not its own."""
-    saved(tmp_path / "model", architecture, **FIELDS[architecture])
-    _, report = there_and_back(tmp_path)
-    written = json.loads((tmp_path / "legacy" / "bert_config.json").read_text())
-    assert not (FIELDS[architecture].keys() - {"hidden_act"}) & written.keys()
-    assert report.ignored_settings == [] and report.family in ("RoFormer", "WoBERT", "WoNEZHA")
 
 
 @pytest.mark.parametrize(("family", "add_sep_token"), [("RoFormerForCausalLM", True), ("RoFormerForMaskedLM", False)])
@@ -291,14 +282,6 @@ def test_memory_is_that_of_a_tensor_and_not_of_the_checkpoint(tmp_path):
         assert tracemalloc.get_traced_memory()[1] < 12e6
     finally:
         tracemalloc.stop()
-
-
-def test_a_prefix_language_model_comes_back_under_its_name(tmp_path):
-    """Not as RoFormer-GPT, whose mask it does not have."""
-    saved(tmp_path / "model", "RoFormerForCausalLM", is_decoder=True, prefix_lm=True)
-    title = export_tf(tmp_path / "model", tmp_path / "legacy").title
-    assert "prefix language model" in title and info(tmp_path / "legacy").family == title
-    assert convert(tmp_path / "legacy", tmp_path / "again").family == title
 
 
 # What bert4keras has nothing for.
