@@ -12,16 +12,12 @@ if TYPE_CHECKING:
     import torch
     from transformers.utils import ModelOutput
 
+_MATCHER = ["RoFormerForTripletMatching"]
 # Fields of sentence-transformers before version 6, which had one for each kind.
 _OLDER = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
 # The length of a vector does not change its cosines, and dropout is for training.
 _WITHOUT_EFFECT = ("Normalize", "Dropout")
 _KINDS_WITHOUT_EFFECT = {"mean_sqrt_len_tokens": "mean"}
-
-
-def is_matcher(config: dict) -> bool:
-    """Return whether a configuration is that of a RoFormerForTripletMatching."""
-    return (config.get("architectures") or [""])[0] == "RoFormerForTripletMatching"
 
 
 def check_model(directory: str | Path) -> Path:
@@ -30,7 +26,7 @@ def check_model(directory: str | Path) -> Path:
     config = read_model_folder(folder)
     if config.get("is_encoder_decoder"):
         raise ServingError(f"{folder} is an encoder-decoder, which has no vectors of texts: name an encoder")
-    if is_matcher(config) and config.get("triplet_scorer", "cross") == "cross":
+    if config.get("architectures") == _MATCHER and config.get("triplet_scorer", "cross") == "cross":
         raise ServingError(
             f'{folder} reads texts in pairs (triplet_scorer="cross") and has no vectors of single texts: train a model '
             'with --scorer bi, or compare texts with pipeline("triplet-matching")'
@@ -50,7 +46,7 @@ def pooling_of(folder: Path, config: dict) -> str:
         ServingError: the files of sentence-transformers state other vectors, or cannot be read.
     """
     has_pooler = config.get("add_pooling_layer") and config.get("pooler_activation") == "linear"
-    own = "bi" if is_matcher(config) else "pooler" if has_pooler else "mean"
+    own = "bi" if config.get("architectures") == _MATCHER else "pooler" if has_pooler else "mean"
     path = folder / "modules.json"
     if not path.is_file():
         return own

@@ -21,9 +21,9 @@ from ...output.extras import needs_extra
 from ..errors import ServingError
 from ..pooling import check_model
 from .encoder import BATCH_TOKENS, LONGEST, Rows, TextEncoder, model_identity
-from .on_ray import check_address, compute_on_ray
+from .on_ray import compute_on_ray
 from .texts import SAMPLE_BY, Shard, Texts, source_names
-from .vector_folder import VECTOR_DTYPES, VectorFolder, shard_file
+from .vector_folder import UNFINISHED, VECTOR_DTYPES, VectorFolder, shard_file
 
 with needs_extra("embed", ServingError):
     import pyarrow.parquet
@@ -91,13 +91,9 @@ class ShardEncoder:
                 "run the command again once the model is complete everywhere"
             )
 
-    def rows(self, shard: Shard) -> Rows:
-        """Tokenize a shard."""
-        return self.encoder.rows(shard.ids, shard.texts)
-
     def __call__(self, shard: Shard, rows: Rows | None = None) -> Made:
         """Compute a shard."""
-        rows = rows or self.rows(shard)
+        rows = rows or self.encoder.rows(shard.ids, shard.texts)
         data = shard_file(shard, rows, self.encoder.vectors(rows.tokens), self.vector_dtype, self.keep_text)
         record = {"texts": len(shard), "cut": rows.cut, "sha256": hashlib.sha256(data).hexdigest()}
         return Made(shard.name, record, shard.read, shard.left_out, data)
@@ -165,8 +161,6 @@ def embed(
         raise ServingError(f"chunk is {chunk} and max_length {max_length}: give one, since chunks hold the whole text")
     if workers is not None and ray is None:
         raise ServingError(f"workers is {workers}, but only Ray has workers: give its address (--ray) as well")
-    if ray is not None:
-        check_address(ray)
     model, folder = check_model(directory).resolve(), VectorFolder(output)
     if not all(sources):
         raise ServingError("the name of the texts is empty: give files, folders or names of data sets")
@@ -184,7 +178,8 @@ def embed(
             "sample_by": None if sample_by == "line" else sample_by, "overlap": overlap or None,
         }  # fmt: skip
         folder.check(begun, run)
-        folder.remove_leftovers()
+        for leftover in folder.path.glob(f".*{UNFINISHED}"):  # of a killed process
+            leftover.unlink()
         corpus = Texts(sources, field, id_field, sample_by)
         task = bar.add_task("reading", total=corpus.check())
         if next(corpus.shards(shard_size), None) is None:
@@ -276,7 +271,7 @@ def _compute_here(shards: Iterator[Shard], make_encoder: Callable[[], ShardEncod
 
     def tokenized() -> tuple[Shard, Rows] | None:
         shard = next(shards, None)
-        return shard and (shard, encoder.rows(shard))
+        return shard and (shard, encoder.encoder.rows(shard.ids, shard.texts))
 
     with ThreadPoolExecutor(1) as ahead:
         coming = ahead.submit(tokenized)

@@ -69,10 +69,8 @@ class TextEncoder:
     Raises:
         ServingError: the model has no vectors of texts, or a text cannot be encoded.
 
-    ```python
     >>> TextEncoder("roformer-mini-zh")(["今天天气很好。", "你好"]).shape
     (2, 256)
-    ```
     """
 
     def __init__(
@@ -117,12 +115,9 @@ class TextEncoder:
         self.overlap, self._option = overlap, "max_length" if overlap is None else "chunk"
         self.max_length = self._max_length(folder, max_length, longest)
         self.batch_tokens = batch_tokens
-        room = self.max_length - self.tokenizer.num_special_tokens_to_add()
-        if overlap is not None and not 0 <= overlap < room:
-            raise ServingError(
-                f"overlap is {overlap}; expected 0 to {room - 1}, less than a chunk of {self.max_length} tokens "
-                "without its special tokens"
-            )
+        most = self.max_length - self.tokenizer.num_special_tokens_to_add() - 1
+        if overlap is not None and not 0 <= overlap <= most:
+            raise ServingError(f"overlap is {overlap}; expected 0 to {most} for chunks of {self.max_length} tokens")
         config.unpad_inputs, config.use_cache = True, False
 
     def _max_length(self, folder: Path, wanted: int | None, longest: int | None) -> int:

@@ -6,7 +6,6 @@ read; see `_check_token`.
 
 import logging
 import os
-import re
 import secrets
 import sys
 import tempfile
@@ -30,15 +29,6 @@ _LOCAL = {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_enable_metrics_collection": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
 
 
-def check_address(address: str) -> None:
-    """Raise ServingError unless an address is "local", "auto" or HOST:PORT of a cluster's head."""
-    if address not in (LOCAL, "auto") and not re.fullmatch(r"[^\s/]+:\d+", address):
-        raise ServingError(
-            f"{address!r} is not an address of Ray; expected HOST:PORT of a cluster (by default port 6379), auto for "
-            "this machine's cluster, or local to start Ray on this machine"
-        )
-
-
 def compute_on_ray(
     shards: Iterator[Shard],
     make_encoder: "Callable[[], Callable[[Shard], Made]]",
@@ -51,7 +41,7 @@ def compute_on_ray(
     Args:
         shards: read on this machine while the workers compute, two ahead of each.
         make_encoder: called once in each worker.
-        address: see `check_address`.
+        address: "local", "auto", or HOST:PORT of a cluster's head.
         workers: number of workers; by default one per GPU, or one per machine without GPUs.
         on_gpus: whether each worker has a GPU, if there are any.
 

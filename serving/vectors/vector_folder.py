@@ -29,7 +29,7 @@ RUN, _OLD_RUN = "_run.parquet", "run.json"
 VECTOR_DTYPES = ("float32", "float16")
 _DIGEST, _SETTINGS = b"modeling_roformer.texts", b"modeling_roformer.run"
 _SHARD = re.compile(r"\d{6,}" + re.escape(PARQUET))
-_UNFINISHED = ".unfinished"
+UNFINISHED = ".unfinished"
 _NEEDED = {"model", "texts", "max_length", "dtype", "shard_size", "shards"}
 
 
@@ -48,7 +48,7 @@ class VectorFolder:
             else:
                 found = json.loads(place.read_bytes())
         except FileNotFoundError:
-            if self.path.is_dir() and any(not path.name.endswith(_UNFINISHED) for path in self.path.iterdir()):
+            if self.path.is_dir() and any(not path.name.endswith(UNFINISHED) for path in self.path.iterdir()):
                 raise ServingError(
                     f"{self.path} has other files but no {RUN}, so it is not a folder of vectors: name another, or "
                     "restore that file if it was one"
@@ -82,11 +82,6 @@ class VectorFolder:
         """Write a file that appears only when it is complete."""
         with atomic_file(self.path / name) as new:
             new.write_bytes(data)
-
-    def remove_leftovers(self) -> None:
-        """Remove what killed processes left. Call it while the folder is locked."""
-        for path in self.path.glob(f".*{_UNFINISHED}"):
-            path.unlink()
 
     def files(self) -> list[Path]:
         """Return the files of the shards on disk, in the order of the input."""

@@ -22,20 +22,9 @@ from helpers.vector_folders import shards_of
 
 from modeling_roformer.conversion import convert
 from modeling_roformer.serving.errors import ServingError
-from modeling_roformer.serving.vectors.on_ray import _check_token, check_address
+from modeling_roformer.serving.vectors.on_ray import _check_token
 
 MANY = [f"{text}{'明月' * (i % 7)}" for i in range(12) for text in TEXTS]
-
-
-@pytest.mark.parametrize("address", ["local", "auto", "head:6379", "10.0.0.1:65535", "[::1]:6379"])
-def test_addresses(address):
-    check_address(address)
-
-
-@pytest.mark.parametrize("address", ["head-node", "data:zh", "head:", "--workers", "a b:1", "ray://head:1"])
-def test_a_bad_address_is_named(address):
-    with refused(ServingError, repr(address), "HOST:PORT", "local"):
-        check_address(address)
 
 
 def test_the_token_is_readable_by_its_owner_alone(tmp_path, monkeypatch):
@@ -67,6 +56,17 @@ def test_without_the_extra_one_sentence_says_what_to_install(saved, tmp_path, mo
     monkeypatch.setitem(sys.modules, "ray", None)
     with refused(ServingError, "ray", "pip install '.[ray]'"):
         embed(saved("word"), tmp_path / "texts.txt", tmp_path / "out", ray="local")
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("address", ["head-node", "head:", "a b:1"])
+def test_an_address_that_is_none_is_named(saved, tmp_path, address):
+    (tmp_path / "texts.txt").write_text("今天\n", encoding="utf-8")
+    (tmp_path / "home").mkdir()
+    command = [ROFORMER, *arguments(saved, "out", "--ray", address)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.startswith("roformer: ") and done.stderr.count("\n") == 1, done.stderr
+    assert_states(done.stderr, address)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -208,7 +208,8 @@ def make_word_vocabulary(
         others = {word: n for word, n in words.items() if not is_word(word)}
         words = {word: n for word, n in words.items() if is_word(word)}
         words |= word_pieces(others, kept, size, min_count, max_length)
-    added = _new_words(kept, words, min_count, max_length)[: size - len(kept)]
+    new = {word: n for word, n in words.items() if n >= min_count and len(word.removeprefix(PREFIX)) <= max_length}
+    added = sorted(new.keys() - set(kept), key=lambda word: (-new[word], word))[: size - len(kept)]
     if not added and base is not None:
         raise CorpusError(
             f"no word to add: no new word of at most {max_length} characters (--max-length) occurs at least "
@@ -223,16 +224,4 @@ def make_word_vocabulary(
 
 def _check_size(size: int, kept: list[str]) -> None:
     if size < len(kept):
-        raise VocabularyError(
-            f"size is {size:,}; expected at least {len(kept):,}, the entries of the base that are kept, or without a "
-            "base the special tokens and characters (--size)"
-        )
-
-
-def _new_words(kept: list[str], words: Mapping[str, int], min_count: int, max_length: int) -> list[str]:
-    """Return the words to add, the most frequent first, and equally frequent ones in the order of their code points."""
-    known = set(kept)
-    found = [
-        w for w, n in words.items() if n >= min_count and len(w.removeprefix(PREFIX)) <= max_length and w not in known
-    ]
-    return sorted(found, key=lambda word: (-words[word], word))
+        raise VocabularyError(f"size is {size:,}; expected at least {len(kept):,}, without any new word (--size)")
