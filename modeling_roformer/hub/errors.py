@@ -49,10 +49,7 @@ def _status(error: BaseException) -> int | None:
 
 
 def usable_token(token: str | None) -> str | None:
-    """Return the given token, or the one from HF_TOKEN or the login file.
-
-    Raises ValueError if it has a character that no token has: libraries would show it in their errors.
-    """
+    """Return the token, or the one from HF_TOKEN or the login file; ValueError if libraries would show it in errors."""
     token = token or get_token()
     if token and not (token.isascii() and token.isprintable() and " " not in token):
         raise ValueError("the token for the Hub has a character that is not allowed in tokens: copy it again")
