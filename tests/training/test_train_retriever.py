@@ -14,7 +14,7 @@ from huggingface_hub import ModelCard
 from sentence_transformers import SentenceTransformer
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerTokenizer
-from modeling_roformer.training import RETRIEVAL_METRICS, PassageSearch, bm25
+from modeling_roformer.training import RETRIEVAL_METRICS, NotFinite, PassageSearch, bm25
 
 SCRIPT = "train_retriever.py"
 VOCAB = REPOSITORY / "tests" / "fixtures" / "legacy" / "word" / "vocab.txt"
@@ -70,6 +70,9 @@ def test_words_and_vectors_are_searched():
     scores = both.scores_of(lambda asked, searched: np.array([[0.1, 0.9, 0.5]]))
     assert both.ranks == [1] and scores["recall@10"] == 1
     assert scores["ndcg@10"] == pytest.approx((1 + 1 / np.log2(4)) / (1 + 1 / np.log2(3)))
+
+    with pytest.raises(NotFinite, match="NaN"):  # which topk takes for the highest
+        both.scores_of(lambda asked, searched: np.array([[np.nan] * 3]))
 
 
 @pytest.mark.parametrize("unit", ["word", "character"])

@@ -10,6 +10,7 @@ from sentence_transformers.sentence_transformer.evaluation import InformationRet
 from ...output.extras import needs_extra
 from ...tokenization.segmentation import JiebaSegmenter
 from ..errors import TrainingError
+from ..runs.finite_callback import NotFinite
 
 # Metric -> its name and its number of passages in sentence-transformers.
 RETRIEVAL_METRICS = {
@@ -56,7 +57,9 @@ class PassageSearch(InformationRetrievalEvaluator):
         self.ranks: list[int] = []
 
     def compute_metrics(self, queries_result_list: list[list[dict]]) -> dict:
-        """Compute the metrics of what was found for each question, and keep the ranks."""
+        """Compute the metrics of what was found for each question, and keep the ranks. Raise `NotFinite` for NaN."""
+        if any(hit["score"] != hit["score"] for found in queries_result_list for hit in found):
+            raise NotFinite("a similarity of the model is NaN: use another checkpoint, or a lower learning rate")
         self.ranks = []
         for found, answers in zip(queries_result_list, self.answers.values(), strict=True):
             hits = sorted(found, key=lambda hit: (-hit["score"], hit["corpus_id"]))  # as the metrics do
