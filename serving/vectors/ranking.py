@@ -12,7 +12,7 @@ from rich.text import Text
 from ...output.console import byte_progress
 from ..errors import ServingError
 from .encoder import FIRST_CHUNK, TextEncoder, check_finite, model_identity
-from .texts import Texts
+from .texts import FILES, Texts
 from .vector_folder import VectorFolder
 
 _QUERIES = 256  # compared with a file at once
@@ -139,6 +139,8 @@ def _queries(query: str | Path | Sequence[str], field: str) -> list[str]:
     if isinstance(query, (str, Path)):
         if os.path.isfile(query):
             query = [text for shard in Texts((str(query),), field).shards(1024) for text in shard.texts]
+        elif Path(query).suffix.lower() in FILES:
+            raise ServingError(f"{query} does not exist: name a file of queries, or end the query otherwise")
         else:
             query = [str(query)]
     if not query or not all(text.strip() for text in query):

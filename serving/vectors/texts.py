@@ -16,6 +16,7 @@ with needs_extra("embed", ServingError):
     import pyarrow
     import pyarrow.parquet
 
+    from ...training.runs.data import FILES as FILES
     from ...training.runs.data import load_data, may_be_on_hub
 
 PARQUET = ".parquet"

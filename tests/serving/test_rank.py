@@ -200,5 +200,6 @@ def test_queries_and_folders_that_are_refused(run, vectors, tmp_path):
         ((vectors, QUERY, "--top-k", 0), ["top_k", 0]),
         ((vectors, " "), ["query", "empty"]),
         ((vectors, tmp_path / "blank.txt"), ["query", "empty"]),
+        ((vectors, "queries.tsv"), ["queries.tsv", "does not exist"]),
     ]:
         error_of(run, *arguments, states=facts)

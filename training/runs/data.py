@@ -22,7 +22,7 @@ _FORMATS = {
     ".jsonl": ("json", _TEXT),
     ".parquet": ("parquet", {}),
 }
-_FILES = {*_FORMATS, ".gz", ".ndjson", ".txt"}  # never sought on the Hub
+FILES = {*_FORMATS, ".gz", ".ndjson", ".txt"}  # never sought on the Hub
 
 
 def load_data(source: str | Path, split: str = "train", cache: str | Path | None = None, **options) -> datasets.Dataset:
@@ -64,7 +64,7 @@ def may_be_on_hub(source: str | Path) -> bool:
     one."""
     name = str(source).partition(":")[0]
     is_name = re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*", name, re.ASCII)
-    return bool(is_name) and not Path(source).exists() and Path(name).suffix.lower() not in _FILES
+    return bool(is_name) and not Path(source).exists() and Path(name).suffix.lower() not in FILES
 
 
 def builder_of(path: Path) -> tuple[str, dict]:
