@@ -1,7 +1,7 @@
 """Vectors of texts from the hidden states of a saved model."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -176,15 +176,6 @@ class TextEncoder:
     def _encode(self, texts: list[str], **options):
         return self.tokenizer(texts, return_attention_mask=False, return_token_type_ids=False, verbose=False, **options)
 
-    def batches(self, ids: Sequence[np.ndarray]) -> Iterator[list[int]]:
-        """Yield the indices of batches of similar length, longest first, with at most `batch_tokens` each."""
-        order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
-        start = 0
-        while start < len(order):
-            stop = start + max(1, self.batch_tokens // len(ids[order[start]]))
-            yield order[start:stop]
-            start = stop
-
     def vectors(self, ids: Sequence[np.ndarray]) -> np.ndarray:
         """Return the vectors of tokenized texts in float32, of shape (len(ids), width)."""
         import torch
@@ -193,10 +184,13 @@ class TextEncoder:
         # In float32 only gelu would use oneDNN, without a gain, and its cache of 1,024 shapes takes 100 MB.
         before = torch.backends.mkldnn.enabled
         torch.backends.mkldnn.enabled = before and self.model.dtype != torch.float32
+        order, start = sorted(range(len(ids)), key=lambda i: -len(ids[i])), 0
         try:
             with torch.inference_mode():
-                for batch in self.batches(ids):
+                while start < len(order):  # a batch of similar lengths, the longest first
+                    batch = order[start : start + max(1, self.batch_tokens // len(ids[order[start]]))]
                     found[torch.tensor(batch, device=self.device)] = self._pooled([ids[i] for i in batch])
+                    start += len(batch)
         finally:
             torch.backends.mkldnn.enabled = before
         return found.cpu().numpy()

@@ -31,33 +31,6 @@ UNKNOWN = "[UNK]"
 _RESERVED = re.compile(r"\[[^\[\]]+\]")  # special tokens, and [unused1] ... for users' own tokens
 
 
-class WordCounter:
-    """Counter of the documents and words of a chunk, segmented as by RoFormerTokenizer.
-
-    Words are two or more Han characters: at most 340,000 words, since jieba without HMM finds only words of its
-    dictionary. With `all_words`, all other words of basic tokenization that the tokenizer reads are counted too.
-    """
-
-    def __init__(self, all_words: bool, field: str):
-        self.all_words, self.field = all_words, field
-        self.normalize = Normalizer(lowercase=True, strip_accents=True)
-        self.segment = JiebaSegmenter()
-
-    def __call__(self, chunk: Chunk) -> tuple[int, Counter]:
-        documents, parts, words = 0, Counter(), Counter()
-        for text in chunk.documents(self.field):
-            documents += 1
-            parts.update(self.segment(self.normalize(text)))
-        for part, n in parts.items():
-            if is_word(part):
-                words[part] = n
-            elif self.all_words:
-                for word, _ in basic_words(self.normalize(part)):
-                    if len(word) <= LONGEST_WORD:  # a longer one is [UNK]
-                        words[word] += n
-        return documents, words
-
-
 def kept_entries(base: Iterable[str]) -> list[str]:
     """Return the entries of a vocabulary that are kept, in order.
 
@@ -72,22 +45,42 @@ def kept_entries(base: Iterable[str]) -> list[str]:
     return [entry for entry in base if is_word(entry) or _RESERVED.fullmatch(entry) or not is_redundant(entry)]
 
 
+def count_chunk(chunk: Chunk, all_words: bool, field: str) -> tuple[int, Counter]:
+    """Count the documents and words of a chunk, segmented as by RoFormerTokenizer.
+
+    Words are two or more Han characters: at most 340,000 words, since jieba without HMM finds only words of its
+    dictionary. With `all_words`, all other words of basic tokenization that the tokenizer reads are counted too.
+    """
+    normalize, segment = Normalizer(lowercase=True, strip_accents=True), JiebaSegmenter()
+    documents, parts, words = 0, Counter(), Counter()
+    for text in chunk.documents(field):
+        documents += 1
+        parts.update(segment(normalize(text)))
+    for part, n in parts.items():
+        if is_word(part):
+            words[part] = n
+        elif all_words:
+            for word, _ in basic_words(normalize(part)):
+                if len(word) <= LONGEST_WORD:  # a longer one is [UNK]
+                    words[word] += n
+    return documents, words
+
+
 def count_words(
     paths: Iterable[str | Path], all_words: bool, field: str, num_proc: int | None, progress: bool
 ) -> tuple[int, Counter]:
-    """Count the documents and words of a corpus in `num_proc` processes, with a few chunks in memory; see
-    `make_word_vocabulary` and `WordCounter`."""
+    """Count the documents and words of a corpus in `num_proc` processes, with a few chunks in memory."""
     files, documents, words, waiting = corpus_files(paths), 0, Counter(), deque()
     num_proc = num_proc or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     chunks = (chunk for file in files for chunk in read_chunks(file))
     bar = byte_progress(progress)
     task = bar.add_task("counting words", total=sum(file.stat().st_size for file in files))
     JiebaSegmenter()("")  # forked processes share the dictionary that this reads
-    pool = ProcessPoolExecutor(num_proc, initializer=_begin_process, initargs=(all_words, field))
+    pool = ProcessPoolExecutor(num_proc, initializer=_begin_process)
     try:
         while (chunk := next(chunks, None)) or waiting:
             if chunk:
-                waiting.append((chunk.consumed, pool.submit(_count, chunk)))
+                waiting.append((chunk.consumed, pool.submit(count_chunk, chunk, all_words, field)))
                 bar.start()  # starts a thread, so the processes must be forked before
             if not chunk or len(waiting) > 2 * num_proc:
                 consumed, counts = waiting.popleft()
@@ -100,9 +93,7 @@ def count_words(
     return documents, words
 
 
-def _begin_process(all_words: bool, field: str) -> None:
-    global _counter
-    _counter = WordCounter(all_words, field)
+def _begin_process() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the parent ends the workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -111,10 +102,6 @@ def _end_with_parent() -> None:
     """End this process when its parent is killed."""
     multiprocessing.parent_process().join()
     os._exit(1)
-
-
-def _count(chunk: Chunk) -> tuple[int, Counter]:
-    return _counter(chunk)
 
 
 @dataclass(frozen=True)
