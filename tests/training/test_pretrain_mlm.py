@@ -64,6 +64,9 @@ def test_from_nothing_and_from_what_came_out(run, folder):
     assert code == 1
     assert_states(err, "run", "--resume")
     assert run(*arguments, "--resume")[0] == 0
+    code, _, err = run(*arguments, "--resume", "--characters")
+    assert code == 1
+    assert_states(err, "run", "different word_segmentation")
     (folder / "stages.yaml").write_text("stages: [{length: 8, batch_size: 4, steps: 1, learning_rate: 1e-12}]")
     code, _, err = run(*arguments, "--resume")
     assert code == 1

@@ -86,6 +86,7 @@ def pretrain(
         "seed": seed,
         "model": _compared(model.config.to_diff_dict()),
         "tokenizer": hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest(),
+        "word_segmentation": getattr(tokenizer, "word_segmentation", None),  # which is no part of the hash
         "arguments": _compared(arguments),
         "text": [[part.field, part.sample_by] for part in (corpus, held_out) if part],
     }
