@@ -32,7 +32,12 @@ def output_folder(path: str | Path, force: bool | None = None) -> Iterator[Path]
     path = Path(path).resolve()
     require_replaceable(path, force)
     with temporary_sibling(path) as folder:
-        yield folder
+        try:
+            yield folder
+        except OSError as error:  # its user knows the folder by its later name
+            if isinstance(error.filename, str):
+                error.filename = error.filename.replace(str(folder), str(path))
+            raise
         complete(folder)
         if require_replaceable(path, force):  # another process may have written something in the meantime
             exchange(folder, path)

@@ -39,7 +39,7 @@ def hub_error(error: BaseException, consequence: str, token: str | None, verb: s
 
 
 def may_pass(error: BaseException) -> bool:
-    """Return whether the same request may succeed soon, and may have been served: the connection broke, or a 5xx."""
+    """Return whether the same request may succeed soon: the Hub is busy, or the connection broke."""
     return isinstance(error, _HTTPError) and _status(error) in _MAY_PASS
 
 

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from time import sleep
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.hf_api import ModelInfo
@@ -14,6 +15,7 @@ from .published_content import CARD, published_content, with_needs
 from .replaced_weights import replaced
 
 logger = logging.getLogger(__name__)
+WAITS = (2, 8)  # seconds before the second and the third try
 
 
 def push(
@@ -32,8 +34,9 @@ def push(
     """Publish a saved model on the Hub, in one commit.
 
     The folder is only read. Weights in the repository that those of the folder replace (one file instead of shards, or
-    the reverse, of one variant) are deleted; other files of the repository stay. Hidden files, files of training and
-    files that look like credentials are not sent, and of a path of this machine in the settings only the last part is.
+    the reverse, of one variant) are deleted; other files of the repository stay. If the Hub is busy (429, 500, 502,
+    503, 504) or the connection breaks, the push is tried again, twice. Hidden files, files of training and files that
+    look like credentials are not sent, and of a path of this machine in the settings only the last part is.
 
     Args:
         directory: model and tokenizer as `save_pretrained`, `roformer convert` or `roformer export-onnx` wrote them. If
@@ -68,13 +71,23 @@ def push(
         raise ValueError(f"there is no token for the Hub: {LOG_IN.format(verb='write')}")
     api = HfApi(token=token)
     message = commit_message or f"Upload {directory.resolve().name}{' with code' if with_code else ''}"
-    try:
-        with hub_bars(progress):
-            return _send(api, repo_id, directory, files, with_code, private, revision, create_pr, message)
-    except Exception as error:  # of a request whose response was lost, nobody knows whether it was served
-        again = f"the push failed, and can be repeated{', if no pull request has been opened' * create_pr}"
-        sure = again if may_pass(error) else "nothing was published"
-        raise hub_error(error, f"{repo_id}: {sure}", token, "write") from None
+    known: set[int] | None = None  # pull requests that were open before
+    for wait in (*WAITS, None):
+        try:
+            with hub_bars(progress):
+                if create_pr:
+                    opened = {pr.num: pr for pr in api.get_repo_discussions(repo_id, discussion_type="pull_request")}
+                    known = set(opened) if known is None else known
+                    if mine := [pr.url for pr in opened.values() if pr.num not in known and pr.title == message]:
+                        return mine[0]  # its response was lost
+                return _send(api, repo_id, directory, files, with_code, private, revision, create_pr, message)
+        except Exception as error:
+            if wait is None or not may_pass(error):
+                is_first = wait == WAITS[0]  # of later tries, the one before may have succeeded without a response
+                sure = "nothing was published" if is_first else "the push failed, and can be repeated"
+                raise hub_error(error, f"{repo_id}: {sure}", token, "write") from None
+            sleep(wait)
+    raise AssertionError  # the last try returns or raises
 
 
 def _send(
@@ -88,7 +101,7 @@ def _send(
     create_pr: bool,
     message: str,
 ) -> str:
-    """Make the commit or open the pull request; return the address."""
+    """Make the commit or open the pull request; return the address. If the commit was made before, nothing changes."""
     address = None
     if not create_pr:
         address = api.create_repo(repo_id, private=private or None, exist_ok=True)

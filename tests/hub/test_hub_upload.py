@@ -26,12 +26,20 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM
-from modeling_roformer.hub import HubError, push
+from modeling_roformer.hub import HubError, push, upload
 
 hub = hub_server.hub  # the fixture
 REPO = "somebody/model"
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "今天", "天气", "很", "好", "。"]
 CARD = "---\nlicense: mit\n---\n\n# Mine\n"
+
+
+@pytest.fixture(autouse=True)
+def waits(monkeypatch):
+    """The waits between tries, of which there are three."""
+    slept = []
+    monkeypatch.setattr(upload, "sleep", slept.append)
+    return slept
 
 
 @pytest.fixture
@@ -463,25 +471,40 @@ ROUTES = {
 }
 # In the last, the request was served, and the response broke off.
 FAULTS = {"429": {"status": 429}, "503": {"status": 503}, "cut": {"cut": 0}, "late cut": {"cut": 5}}
-PASSING = [*[(route, "503") for route in ROUTES], ("upload", "cut"), *[("commit", fault) for fault in FAULTS]]
+PASSING = [(route, "503") for route in ROUTES] + [
+    *[("upload", "500"), ("upload", "cut"), ("part", "cut")],
+    *[("commit", fault) for fault in ("429", "500", "502", "504", "cut", "late cut")],
+]
 
 
+@pytest.mark.parametrize("create_pr", [False, True])
 @pytest.mark.parametrize(("route", "fault"), PASSING)
-def test_a_push_that_fails_can_be_repeated(hub, large, monkeypatch, route, fault):
-    """huggingface_hub repeats some of the requests by itself; then the push succeeds at once."""
+def test_a_push_survives_what_passes(hub, large, monkeypatch, route, fault, create_pr):
+    """Also where huggingface_hub repeats a request by itself."""
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     (large / "README.md").write_text(CARD)
-    HfApi().create_repo(REPO)
-    hub.faults.append(Fault(ROUTES[route], **FAULTS[fault], times=99))
-    try:
-        push(large, REPO, commit_message="ours")
-    except HubError as error:
-        assert_states(error, REPO, "nothing was published" if route in ("upload", "part", "complete") else "repeated")
-        assert hub.token not in str(error) and (not published(hub) or fault == "late cut")
-    hub.faults.clear()
-    assert push(large, REPO, commit_message="ours") == f"{hub.url}/{REPO}"
-    assert content(large).items() <= published(hub).items()
+    if create_pr:
+        HfApi().create_repo(REPO)
+    hub.faults.append(Fault(ROUTES[route], **FAULTS.get(fault, {"status": int(fault) if fault.isdigit() else None})))
+    address = push(large, REPO, commit_message="ours", create_pr=create_pr)
+    assert create_pr or hub.faults[0].times == 0, "the fault was not met"
+    assert content(large).items() <= published(hub, "refs/pr/1" if create_pr else "main").items()
+    assert address == f"{hub.url}/{REPO}" + "/discussions/1" * create_pr
     assert list(hub.repos[REPO].messages.values()).count("ours") == 1, "published twice"
+
+
+@pytest.mark.parametrize(("route", "fault"), [("info", "503"), ("commit", "429"), ("commit", "503"), ("commit", "cut")])
+def test_a_push_ends_after_three_tries_and_can_be_repeated(hub, folder, waits, route, fault):
+    HfApi().create_repo(REPO)
+    hub.requests.clear()
+    hub.faults.append(Fault(ROUTES[route], **FAULTS[fault], times=99))
+    with refused(HubError, REPO, "repeated") as ended:
+        push(folder, REPO)
+    assert waits == [2, 8] and hub.token not in str(ended.value) and not published(hub)
+    assert len([request for request in hub.requests if re.search(ROUTES[route], request)]) == 3
+    hub.faults.clear()
+    push(folder, REPO)
+    assert content(folder).items() <= published(hub).items()
 
 
 @pytest.mark.parametrize(
@@ -498,11 +521,11 @@ def test_a_push_that_fails_can_be_repeated(hub, large, monkeypatch, route, fault
     ],
     ids=lambda value: f"{value.route} {value.status}" if isinstance(value, Fault) else "",
 )
-def test_a_refusal_of_the_hub_is_told_in_one_sentence_at_once(hub, folder, fault, facts):
+def test_a_refusal_of_the_hub_is_told_in_one_sentence_at_once(hub, folder, waits, fault, facts):
     hub.faults.append(replace(fault))
     with refused(HubError, "nothing was published", *facts) as caught:
         push(folder, REPO)
-    assert hub.token not in str(caught.value) and not published(hub) and hub.faults[0].times == 0
+    assert hub.token not in str(caught.value) and not published(hub) and not waits and hub.faults[0].times == 0
 
 
 def test_errors_that_the_hub_finds_in_a_card_are_told(hub, folder):
@@ -512,10 +535,11 @@ def test_errors_that_the_hub_finds_in_a_card_are_told(hub, folder):
     assert not published(hub)
 
 
-def test_without_a_network(hub, folder, monkeypatch):
+def test_without_a_network(hub, folder, waits, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     with refused(HubError, "http://127.0.0.1:9", "repeated"):
         push(folder, REPO)
+    assert waits == [2, 8]
 
 
 def test_tokens_that_may_not_write(hub, folder):

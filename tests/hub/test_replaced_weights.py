@@ -99,16 +99,15 @@ def test_weights_that_are_there_already_replace_too(hub, tmp_path):
     assert len(repo.commits) == commits
 
 
-def test_a_push_whose_answer_is_lost_can_be_repeated(hub, tmp_path):
+@pytest.mark.parametrize("create_pr", [False, True])
+def test_a_lost_answer_is_known_by_what_was_deleted(hub, tmp_path, create_pr):
     saved(tmp_path / "first", 1, "50GB")
     push(tmp_path / "first", REPO)
     model = saved(tmp_path / "second", 2, "5KB")
     hub.faults.append(Fault("POST .*/commit/", cut=5))
-    with pytest.raises(OSError, match="can be repeated"):
-        push(tmp_path / "second", REPO, commit_message="second")
-    push(tmp_path / "second", REPO, commit_message="second")
+    push(tmp_path / "second", REPO, create_pr=create_pr, commit_message="second")
     assert list(hub.repos[REPO].messages.values()).count("second") == 1
-    assert_same(model, revision="main")
+    assert_same(model, revision="refs/pr/1" if create_pr else "main")
 
 
 def test_files_lost_on_the_way_to_the_hub_are_in_the_folder(hub, tmp_path):
