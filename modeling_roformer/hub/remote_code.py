@@ -36,7 +36,7 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
 
     directory = Path(directory)
     config = read_json(directory / "config.json")
-    config_class = CONFIG_CLASSES.get(config.get("model_type"))
+    config_class = CONFIG_CLASSES.get(config.get("model_type", ""))
     if config_class is None:
         raise ValueError(
             f"{directory / 'config.json'} has model_type {config.get('model_type')!r}, but this package's code "

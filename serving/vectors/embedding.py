@@ -23,7 +23,7 @@ from ..pooling import check_model
 from .encoder import BATCH_TOKENS, LONGEST, Rows, TextEncoder, model_identity
 from .on_ray import compute_on_ray
 from .texts import SAMPLE_BY, Shard, Texts, source_names
-from .vector_folder import UNFINISHED, VECTOR_DTYPES, VectorFolder, shard_file
+from .vector_folder import UNFINISHED, VECTOR_DTYPES, Made, VectorFolder, shard_file
 
 with needs_extra("embed", ServingError):
     import pyarrow.parquet
@@ -66,17 +66,6 @@ class EmbedReport:
             "seconds": f"{self.seconds:.1f}",
         }
         return summary_table(rows)
-
-
-@dataclass(frozen=True)
-class Made:
-    """A computed shard: its name, its entry in the settings, `read` and `left_out` of the `Shard`, and its file."""
-
-    name: str
-    record: dict
-    read: float
-    left_out: int
-    data: bytes
 
 
 class ShardEncoder:

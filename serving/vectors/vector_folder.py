@@ -11,6 +11,7 @@ their SHA-256. Version 0.2 wrote `run.json`. No file has a path of the machine t
 import hashlib
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,17 @@ _DIGEST, _SETTINGS = b"modeling_roformer.texts", b"modeling_roformer.run"
 _SHARD = re.compile(r"\d{6,}" + re.escape(PARQUET))
 UNFINISHED = ".unfinished"
 _NEEDED = {"model", "texts", "max_length", "dtype", "shard_size", "shards"}
+
+
+@dataclass(frozen=True)
+class Made:
+    """A computed shard: its name, its entry in the settings, `read` and `left_out` of the `Shard`, and its file."""
+
+    name: str
+    record: dict
+    read: float
+    left_out: int
+    data: bytes
 
 
 class VectorFolder:

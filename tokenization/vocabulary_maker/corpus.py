@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeGuard
 
 CHUNK = 4 << 20  # bytes per chunk, after decompression
 LONGEST_LINE = 16 << 20  # bytes; limits the memory of a line
@@ -54,7 +55,8 @@ class Chunk:
         that is not blank."""
         for number, line in enumerate(self.text().split("\n"), self.first_line):
             if has_text(line):
-                yield number, *(self._record(number, line, field) if self.is_json else (line, {}))
+                text, record = self._record(number, line, field) if self.is_json else (line, {})
+                yield number, text, record
 
     def _record(self, number: int, line: str, field: str) -> tuple[str | None, dict]:
         where = f"{self.path}, line {number}"
@@ -71,7 +73,7 @@ class Chunk:
         return record[field], record
 
 
-def has_text(text: str | None) -> bool:
+def has_text(text: str | None) -> TypeGuard[str]:
     """Return whether a text is neither None nor blank."""
     return bool(text) and not text.isspace()
 

@@ -100,7 +100,9 @@ def _begin_process() -> None:
 
 def _end_with_parent() -> None:
     """End this process when its parent is killed."""
-    multiprocessing.parent_process().join()
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
     os._exit(1)
 
 
