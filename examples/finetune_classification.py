@@ -55,14 +55,8 @@ def read_parts(chosen: argparse.Namespace) -> DatasetDict:
     """Return the splits, with the columns `text`, perhaps `text_pair`, and `label`, a class."""
     columns = dict(zip(("text", "text_pair"), chosen.text, strict=False)) | {"label": chosen.label}
     sources = {part: getattr(chosen, part) for part in PARTS if getattr(chosen, part)}
-    parts = {part: training.load_texts(source, columns, part) for part, source in sources.items()}
-    labels = parts["train"].class_encode_column("label").features["label"]
-    if labels.num_classes < 2:
-        raise ValueError(f"{chosen.train}: every label is {labels.names[0]!r}; expected at least two classes")
-    for part, rows in parts.items():
-        if unknown := sorted({*rows["label"]} - {*labels.names}):
-            raise ValueError(f"{sources[part]}: no training text has the label {unknown[0]!r}")
-    parts = DatasetDict(parts).cast_column("label", labels)
+    parts = DatasetDict({part: training.load_texts(source, columns, part) for part, source in sources.items()})
+    parts = training.encode_labels(parts, sources)
     if "validation" not in parts:
         for part, share in ("test", 0.2), ("validation", 0.25):
             if part not in parts:

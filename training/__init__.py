@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .pretraining.pretrain import held_out_scores, pretrain
     from .pretraining.stages import Stage, read_stages, usual_stage
     from .retrieval.search import RETRIEVAL_METRICS, PassageSearch, bm25
-    from .runs.data import load_data, load_texts
+    from .runs.data import encode_labels, load_data, load_texts
     from .runs.finite_callback import FiniteCallback, NotFinite
     from .runs.learning_rate import fine_tuning_rate
     from .runs.run_folder import Run, last_checkpoint, start_run
@@ -41,7 +41,7 @@ __all__ = [
     "GLUE_TASKS", "RETRIEVAL_METRICS", "TRIPLET_BASELINES", "Corpus", "Difference", "DocumentTokenizer",
     "FiniteCallback", "MaskingCollator", "MuonAndAdamW", "NotFinite", "PassageSearch", "Run", "Stage", "TrainingError",
     "TripletAccuracy", "TripletCollator", "average_checkpoints", "bm25", "draw_learning_curves", "draw_panels",
-    "exit_on_error",
+    "encode_labels", "exit_on_error",
     "fine_tuning_rate", "fresh_model", "held_out_scores", "last_checkpoint", "load_data", "load_texts",
     "load_tokenizer", "load_triplets", "near_duplicates", "paired_bootstrap", "pretrain", "print_scores",
     "read_glue", "read_stages", "split_by", "spread", "start_run", "text_blind", "tf_idf",
@@ -61,7 +61,7 @@ _MODULES = {
     "pretraining.pretrain": ("held_out_scores", "pretrain"),
     "pretraining.stages": ("Stage", "read_stages", "usual_stage"),
     "retrieval.search": ("RETRIEVAL_METRICS", "PassageSearch", "bm25"),
-    "runs.data": ("load_data", "load_texts"),
+    "runs.data": ("encode_labels", "load_data", "load_texts"),
     "runs.finite_callback": ("FiniteCallback", "NotFinite"),
     "runs.learning_rate": ("fine_tuning_rate",),
     "runs.starting_models": ("fresh_model", "load_tokenizer", "trained_model"),

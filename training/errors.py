@@ -5,6 +5,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tqdm import tqdm
+
 from ..output.console import sentence_of
 
 
@@ -26,5 +28,7 @@ def exit_on_error(program: str) -> Iterator[None]:
     except Exception as error:
         if os.environ.get("ROFORMER_DEBUG"):
             raise
+        for bar in list(getattr(tqdm, "_instances", ())):
+            bar.close()  # it would be closed at the end, over the message
         print(f"{program}: {sentence_of(error)}", file=sys.stderr)
         sys.exit(1)

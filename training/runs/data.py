@@ -114,3 +114,17 @@ def load_texts(
     if not len(found):
         raise TrainingError(f"{source} has no rows")
     return datasets.Dataset.from_dict(texts, datasets.Features(dict.fromkeys(texts, datasets.Value("string"))))
+
+
+def encode_labels(parts: datasets.DatasetDict, sources: Mapping[str, str], column: str = "label"):
+    """Return the parts with a column of strings as class ids, the classes being those of the part "train".
+
+    Raises a TrainingError that names the source: "train" has one class, or another part one that "train" lacks.
+    """
+    labels = parts["train"].class_encode_column(column).features[column]
+    if labels.num_classes < 2:
+        raise TrainingError(f"{sources['train']}: every label is {labels.names[0]!r}; expected at least two classes")
+    for part, rows in parts.items():
+        if unknown := sorted({*rows[column]} - {*labels.names}):
+            raise TrainingError(f"{sources[part]}: no training text has the label {unknown[0]!r}")
+    return parts.cast_column(column, labels)
