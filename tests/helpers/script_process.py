@@ -26,7 +26,8 @@ def run(script: str, folder: Path, *arguments: object) -> tuple[int, str, str]:
     process = start(script, folder, *arguments)
     out, err = process.communicate()
     assert "Traceback" not in err, err
-    return process.returncode, out, err.strip().splitlines()[-1] if err.strip() else ""
+    err = err.replace("\x1b[A", "\n").strip()  # that moves up from a progress bar
+    return process.returncode, out, err.splitlines()[-1] if err else ""
 
 
 def kill_at(script: str, folder: Path, pattern: str, *arguments: object) -> None:

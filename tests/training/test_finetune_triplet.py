@@ -73,6 +73,7 @@ def test_seeds_baselines_and_the_best_model(folder):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on(folder):
     words = ["--scorer", "bi", "--learning-rate", 1e-9, "--epochs", 9, "--patience", 2]  # nothing is learned
     assert run(SCRIPT, folder, *arguments("whole", *words))[0] == 0

@@ -140,6 +140,7 @@ def test_it_learns_and_records_true_ranks(folder):
     assert again["before training"][""]["ranks"] == ranks
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on(folder):
     assert run(SCRIPT, folder, *arguments("whole"))[0] == 0
     kill_at(SCRIPT, folder, "parts/seed-0/checkpoint-*/trainer_state.json", *arguments("parts"))

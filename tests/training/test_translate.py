@@ -117,6 +117,7 @@ def test_it_learns_to_translate_and_keeps_the_best_model(folder):
     assert_states(card.text, "pairs.csv", f"seed: {best}")
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on(folder):
     given = ("--steps", 40, "--layers", 1, "--width", 32, "--position-encoding", "sinusoidal")
     assert run(SCRIPT, folder, *arguments("whole", *given))[0] == 0
