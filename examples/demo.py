@@ -5,19 +5,16 @@ import logging
 import tempfile
 from pathlib import Path
 
-import roformer_command  # noqa: F401, first: the package then imports models where they are used
-from modeling_roformer.training.errors import exit_on_error
+import numpy as np
+import torch
+import transformers
+from rich.console import Console
+from rich.table import Table
+from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
 
-with exit_on_error("demo"):
-    import numpy as np
-    import torch
-    import transformers
-    from rich.console import Console
-    from rich.table import Table
-    from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
-
-    from modeling_roformer import AutoModelForTripletMatching
-    from modeling_roformer.conversion import convert
+from modeling_roformer import AutoModelForTripletMatching
+from modeling_roformer.conversion import convert
+from modeling_roformer.training import exit_on_error
 
 EXAMPLES = Path(__file__).parent
 LEGACY = EXAMPLES / "roformer-mini-zh"

@@ -17,7 +17,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from modeling_roformer.files.atomic_folder import output_folder
+from modeling_roformer.files import output_folder
 from modeling_roformer.training import Corpus, TrainingError, exit_on_error, near_duplicates
 
 

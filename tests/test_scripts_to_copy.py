@@ -6,7 +6,7 @@ from importlib import import_module
 import pytest
 from helpers.paths import REPOSITORY
 
-SCRIPTS = ["finetune_classification", "finetune_glue", "pretrain_mlm"]
+SCRIPTS = sorted(file.stem for file in (REPOSITORY / "examples").glob("*.py"))
 LONGEST = 150  # lines
 
 
