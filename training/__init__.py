@@ -23,13 +23,11 @@ if TYPE_CHECKING:
     from .pretraining.pretrain import held_out_scores, pretrain
     from .pretraining.stages import Stage, read_stages, usual_stage
     from .retrieval.search import RETRIEVAL_METRICS, PassageSearch, bm25
-    from .runs.data import encode_labels, load_data, load_texts
+    from .runs.data import encode_labels, load_data, load_texts, split_by
     from .runs.finite_callback import FiniteCallback, NotFinite
-    from .runs.learning_rate import fine_tuning_rate
     from .runs.run_folder import Run, last_checkpoint, start_run
-    from .runs.splits import split_by
     from .runs.spread import print_scores, spread
-    from .runs.starting_models import fresh_model, load_tokenizer, trained_model
+    from .runs.starting_models import fine_tuning_rate, fresh_model, load_tokenizer, trained_model
     from .translation.averaging import average_checkpoints
     from .translation.tokenizer import train_translation_tokenizer
     from .triplets.accuracy import TripletAccuracy, triplet_accuracy
@@ -61,12 +59,10 @@ _MODULES = {
     "pretraining.pretrain": ("held_out_scores", "pretrain"),
     "pretraining.stages": ("Stage", "read_stages", "usual_stage"),
     "retrieval.search": ("RETRIEVAL_METRICS", "PassageSearch", "bm25"),
-    "runs.data": ("encode_labels", "load_data", "load_texts"),
+    "runs.data": ("encode_labels", "load_data", "load_texts", "split_by"),
     "runs.finite_callback": ("FiniteCallback", "NotFinite"),
-    "runs.learning_rate": ("fine_tuning_rate",),
-    "runs.starting_models": ("fresh_model", "load_tokenizer", "trained_model"),
+    "runs.starting_models": ("fine_tuning_rate", "fresh_model", "load_tokenizer", "trained_model"),
     "runs.run_folder": ("Run", "last_checkpoint", "start_run"),
-    "runs.splits": ("split_by",),
     "runs.spread": ("print_scores", "spread"),
     "translation.averaging": ("average_checkpoints",),
     "translation.tokenizer": ("train_translation_tokenizer",),

@@ -25,15 +25,6 @@ inner = modeling_roformer.conversion.converter.convert
 import modeling_roformer.conversion.tf_exporter, modeling_roformer.conversion.folder_converter
 from modeling_roformer.conversion import convert, convert_all, export_tf, info
 """,
-    "module of version 0.1": """
-from modeling_roformer.conversion.convert import convert as inner
-from modeling_roformer.conversion import convert, convert_all, export_tf, info
-""",
-    "version 0.1, functions first": """
-from modeling_roformer.conversion import convert, convert_all, export_tf, info
-import modeling_roformer.conversion.convert
-inner = modeling_roformer.conversion.convert.convert
-""",
 }
 CHECK = """
 import inspect, pickle, sys

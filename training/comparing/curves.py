@@ -80,9 +80,8 @@ def read_logs(output: str | Path) -> tuple[list[dict], list[int]]:
             continue
         begun = ends[-1] if ends else 0
         try:
-            entries += [
-                {**entry, "step": entry["step"] + begun} for entry in json.loads(path.read_text(encoding="utf-8"))
-            ]
+            log = json.loads(path.read_text(encoding="utf-8"))
+            entries += [{**entry, "step": entry["step"] + begun} for entry in log]
             ends.append(max(entry["step"] for entry in entries))
         except (ValueError, LookupError, TypeError, RecursionError):
             raise TrainingError(f"{path} is damaged: restore it, or train in another folder") from None

@@ -128,3 +128,17 @@ def encode_labels(parts: datasets.DatasetDict, sources: Mapping[str, str], colum
         if unknown := sorted({*rows[column]} - {*labels.names}):
             raise TrainingError(f"{sources[part]}: no training text has the label {unknown[0]!r}")
     return parts.cast_column(column, labels)
+
+
+def split_by(
+    rows: datasets.Dataset, column: str, share: float, seed: int = 0
+) -> tuple[datasets.Dataset, datasets.Dataset]:
+    """Split rows at random into the larger part, and a part with a `share` of the different values of a column.
+
+    All rows with the same value are in one part: otherwise a test would ask for what was learned by heart.
+    """
+    values = datasets.Dataset.from_dict({"value": sorted(set(rows[column]))})
+    asked = {*values.train_test_split(share, seed=seed)["test"]["value"]}
+    is_asked = [value in asked for value in rows[column]]
+    kept, taken = ([number for number, of in enumerate(is_asked) if of is wanted] for wanted in (False, True))
+    return rows.select(kept), rows.select(taken)

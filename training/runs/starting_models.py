@@ -1,4 +1,4 @@
-"""Tokenizers and models from which pre-training starts."""
+"""Tokenizers and models from which training starts, and their learning rate."""
 
 from pathlib import Path
 
@@ -16,6 +16,8 @@ from .finite_callback import NotFinite, first_not_finite
 
 # Sizes of https://github.com/google-research/bert: layers and width. A head has 64 dimensions.
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768)}
+_RATE, _WIDTH = 3e-5, 768  # those of the paper's section 4.3
+_HIGHEST = 1e-3
 
 
 def load_tokenizer(place: str | Path, **options) -> PreTrainedTokenizerBase:
@@ -92,3 +94,13 @@ def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase, seed: i
     if name := first_not_finite(model):
         raise NotFinite(f"the weight {name} of {place} is not finite: use an earlier checkpoint")
     return model
+
+
+def fine_tuning_rate(config: RoFormerConfig) -> float:
+    """Return a learning rate for fine-tuning a model, and print it: 3e-5 at a width of 768, more for narrower models.
+
+    It is in inverse proportion to the square of the width, at most 1e-3, and has one digit: 3e-4 at 256.
+    """
+    rate = float(f"{min(_RATE * (_WIDTH / config.hidden_size) ** 2, _HIGHEST):.0e}")
+    print(f"learning rate {rate:g}, chosen for a model of width {config.hidden_size:,}; --learning-rate sets another")
+    return rate
