@@ -157,6 +157,9 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
         position_encoding: `"rotary"`, or a baseline: `"learned"` adds BERT's table of `max_position_embeddings` vectors
             to the input embeddings, and limits the length of texts; `"sinusoidal"` adds the vectors of equation 4, at
             any length; `"none"` has no positions. The fields of RoPE are for `"rotary"` alone.
+        sinusoidal_scale: factor of the vectors of equation 4. Beside word vectors of standard deviation
+            `initializer_range`, that number gives words their share in arXiv:1706.03762, two thirds of the variance;
+            1 leaves them less than 1 %.
         attention_type: `"softmax"`, or `"linear"`: equation 19, whose cost is linear in the length of a text. Linear
             attention has no dropout on attention probabilities. Cross-attention is always softmax.
         linear_feature_map: feature map of linear attention (see linear_feature_maps.py): `"elu"`, `"softmax"`,
@@ -227,6 +230,7 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
     pooler_activation: str | None = None
     prefix_lm: bool = False
     position_encoding: str = "rotary"
+    sinusoidal_scale: float | int = 1.0
     attention_type: str = "softmax"
     linear_feature_map: str = "elu"
     linear_num_features: int = 256
@@ -292,6 +296,7 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
     def check_position_encoding(self) -> None:
         """Raise a ValueError if `position_encoding` is unknown or contradicts another field."""
         check_choice(self, "position_encoding", POSITION_ENCODINGS)
+        check_range(self, 0, math.inf, "sinusoidal_scale")
         encoding = self.position_encoding
         if encoding == "sinusoidal" and (self.embedding_size or self.hidden_size) % 2:
             raise ValueError(

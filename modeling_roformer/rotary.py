@@ -263,6 +263,7 @@ class SinusoidalPositionEmbeddings(nn.Module):
     Args:
         width: d.
         in_halves: all sines before all cosines, as in Marian, in place of pairs.
+        scale: factor of the vectors.
 
     ```python
     >>> SinusoidalPositionEmbeddings(4)(torch.tensor([[0, 1]]))
@@ -271,15 +272,16 @@ class SinusoidalPositionEmbeddings(nn.Module):
     ```
     """
 
-    def __init__(self, width: int, in_halves: bool = False):
+    def __init__(self, width: int, in_halves: bool = False, scale: float = 1.0):
         super().__init__()
         self.width = width
         self.in_halves = in_halves
+        self.scale = scale
 
     def forward(self, position_ids: torch.Tensor) -> torch.Tensor:
         """Map positions of shape (b or 1, s) to vectors of shape (b or 1, s, d), float32."""
         cos, sin = rotary_position_embeddings(position_ids, inverse_frequencies(self.width, device=position_ids.device))
-        return torch.stack((sin, cos), dim=-2 if self.in_halves else -1).flatten(2)
+        return self.scale * torch.stack((sin, cos), dim=-2 if self.in_halves else -1).flatten(2)
 
     def extra_repr(self) -> str:
         return str(self.width)
@@ -291,7 +293,7 @@ def make_position_embeddings(config: RoFormerConfig) -> nn.Module | None:
     if config.position_encoding == "learned":
         return LearnedPositionEmbeddings(config.max_position_embeddings, width)
     if config.position_encoding == "sinusoidal":
-        return SinusoidalPositionEmbeddings(width)
+        return SinusoidalPositionEmbeddings(width, scale=config.sinusoidal_scale)
     return None
 
 

@@ -68,6 +68,11 @@ class RoFormerSeq2SeqPreTrainedModel(RoFormerPreTrainedModel):
         super()._init_weights(module)
         if isinstance(module, RoFormerForConditionalGeneration):
             init.zeros_(module.final_logits_bias)
+        elif isinstance(module, nn.Embedding) and self.config.scale_embedding:
+            # As in arXiv:1706.03762: scaled word vectors have variance 1, twice that of sinusoids.
+            init.normal_(module.weight, std=self.config.d_model**-0.5)
+            if module.padding_idx is not None:
+                init.zeros_(module.weight[module.padding_idx])
 
 
 class RoFormerSeq2SeqStack(RoFormerSeq2SeqPreTrainedModel, RoFormerModel):

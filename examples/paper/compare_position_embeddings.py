@@ -56,7 +56,8 @@ def equal_models(
     models = {}
     for encoding in encodings:
         set_seed(seed)  # the table of learned positions does not depend on the models before
-        models[encoding] = RoFormerForMaskedLM(RoFormerConfig(**fields | {"position_encoding": encoding}))
+        fields |= {"position_encoding": encoding, "sinusoidal_scale": first.config.initializer_range}
+        models[encoding] = RoFormerForMaskedLM(RoFormerConfig(**fields))
         models[encoding].load_state_dict(first.state_dict(), strict=False)  # only learned positions have a table
     return models
 

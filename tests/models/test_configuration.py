@@ -21,6 +21,7 @@ def test_fields_and_defaults_are_those_of_transformers():
         "pooler_activation": None,
         "prefix_lm": False,
         "position_encoding": "rotary",
+        "sinusoidal_scale": 1.0,
         "attention_type": "softmax",
         "linear_feature_map": "elu",
         "linear_num_features": 256,

@@ -47,12 +47,14 @@ def equation_4(i, width):
     return row
 
 
-def test_sinusoidal_is_equation_4():
+@pytest.mark.parametrize("scale", [1.0, 0.02])
+def test_sinusoidal_is_equation_4(scale):
     """Added to the words' embeddings, of a width of their own, before the norm; at any length."""
-    model = make_model("sinusoidal", embedding_size=10)
+    model = make_model("sinusoidal", embedding_size=10, sinusoidal_scale=scale)
     positions = torch.tensor([[0, 1, 2, 511, 100_000], [7, 7, 3, 0, 1]])
     added = model.embeddings.position_embeddings(positions)
     expected = torch.tensor([[equation_4(i, 10) for i in row] for row in positions.tolist()], dtype=torch.float64)
+    expected *= scale
     torch.testing.assert_close(added.double(), expected, atol=1e-6, rtol=0)
     words = model.get_input_embeddings()(make_ids(2, 5))
     expected = model.embeddings.LayerNorm(words + model.embeddings.token_type_embeddings.weight[0] + expected.float())
@@ -270,6 +272,7 @@ def test_texts_longer_than_the_table_are_refused():
         ),
         ({"position_encoding": "sinusoidal", "embedding_size": 5}, ("embedding_size", 5)),
         ({"position_encoding": "learned", "max_position_embeddings": 0}, ("max_position_embeddings", 0)),
+        ({"sinusoidal_scale": math.nan}, ("sinusoidal_scale", "nan")),
     ],
 )
 def test_fields_that_do_not_go_together_are_refused(fields, facts):

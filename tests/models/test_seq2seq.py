@@ -66,6 +66,17 @@ def test_with_sinusoidal_positions_it_is_marian(activation, scale):
             assert_close(x, y)
 
 
+@pytest.mark.parametrize("pad_token_id", [0, None])
+def test_scaled_word_vectors_begin_with_variance_1(pad_token_id):
+    """As in arXiv:1706.03762, so that sinusoids, of variance 1/2, do not hide them."""
+    config = RoFormerSeq2SeqConfig(vocab_size=500, d_model=64, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2)
+    config.pad_token_id = pad_token_id
+    model = RoFormerForConditionalGeneration(config)
+    words = model.get_input_embeddings().weight
+    assert abs(8 * words[1:].std() - 1) < 0.02
+    assert (words[0].abs().max() == 0) == (pad_token_id == 0)
+
+
 def test_loss_and_gradients_are_marians():
     marian, ours = marian_and_ours()
     labels = TARGET.clone()
