@@ -10,7 +10,7 @@ from pathlib import Path
 from ...files.atomic_file import atomic_file
 from ..errors import TrainingError
 
-Points = Sequence[tuple[float, float]]
+Points = Sequence[tuple[float, ...]]  # x, y and, for a band, its lower and upper end
 _PANELS = {
     "loss": {"training": "loss", "held out": "eval_loss"},
     "accuracy": {"training": "accuracy", "held out": "eval_accuracy"},
@@ -19,6 +19,7 @@ LEARNING = {"training loss": "loss", "validation loss": "eval_loss", "validation
 _STAGE = re.compile(r"stage-([1-9]\d*)")
 _FEW = 40  # points; curves with fewer get a marker at each
 _MANY = 7  # curves; a legend of as many would hide some of them
+_STYLES = ("-", "--", "-.", ":")  # which a print without colours shows
 SMOOTHED = 0.05  # share of a stage's entries over which training losses are averaged
 
 
@@ -32,7 +33,8 @@ def draw_panels(
 
     Args:
         picture: the file.
-        panels: title of each panel -> name of each curve -> its points (x, y). A curve without points is left out.
+        panels: title of each panel -> name of each curve -> its points (x, y), or (x, y, low, high) for a curve with a
+            band. A curve without points is left out.
         xlabel: label of the x axis in all panels, or title -> label.
         borders: places on the x axis to mark in all panels.
     """
@@ -45,8 +47,11 @@ def draw_panels(
     for axes, (title, curves) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
         for number, (name, points) in enumerate(curves.items()):
             if points:
-                marker = "." if len(points) < _FEW else None
-                axes.plot(*zip(*points, strict=True), label=name, color=f"C{number}", marker=marker)
+                x, y, *band = zip(*points, strict=True)
+                marker, style = "." if len(points) < _FEW else None, _STYLES[number % len(_STYLES)]
+                axes.plot(x, y, label=name, color=f"C{number}", marker=marker, linestyle=style)
+                if band:
+                    axes.fill_between(x, *band, color=f"C{number}", alpha=0.2, linewidth=0)
         for border in borders:
             axes.axvline(border, color="grey", linewidth=0.5)
         axes.set(title=title, xlabel=xlabel if isinstance(xlabel, str) else xlabel[title])
@@ -120,10 +125,9 @@ class RunCurves:
     """Curves of a run of `pretrain`. Steps are counted over all stages.
 
     training: smoothed training losses.
-    held_out: losses on held-out documents; empty if there were none.
-    compared: one of these two, in the last stage alone: losses of stages with other lengths and masks are not
-        comparable.
-    accuracy: the last accuracy, on the same data as `compared`.
+    held_out: losses on held-out documents.
+    compared: those of the last stage: losses of stages with other lengths and masks are not comparable.
+    accuracy: the last held-out accuracy.
     """
 
     training: Points
@@ -137,24 +141,20 @@ class RunCurves:
         return self.compared[-1][1]
 
 
-def run_curves(output: str | Path, held_out: bool) -> RunCurves:
+def run_curves(output: str | Path) -> RunCurves:
     """Return the curves of a finished run from its folder.
 
-    With `held_out`, runs are compared by held-out documents. Raises a TrainingError if the run had none.
+    Raises a TrainingError if the run had no held-out documents.
     """
     entries, ends = read_logs(output)
-    stages = [[entry for entry in entries if first < entry["step"] <= last] for first, last in pairwise([0, *ends])]
-    training = [smooth(points(stage, "loss")) for stage in stages]
-    evaluated = points(entries, "eval_loss")
     if not ends:
         raise TrainingError(f"{output} has no log.json of a finished stage: restore it, or train in another folder")
-    if held_out and not evaluated:
-        raise TrainingError(f"{output} was trained without held-out documents: leave out --eval, or use another folder")
-    if held_out:
-        compared, accuracy = points(stages[-1], "eval_loss"), points(stages[-1], "eval_accuracy")
-    else:
-        compared, accuracy = training[-1], smooth(points(stages[-1], "accuracy"))
-    return RunCurves([point for stage in training for point in stage], evaluated, compared, accuracy[-1][1])
+    stages = [[entry for entry in entries if first < entry["step"] <= last] for first, last in pairwise([0, *ends])]
+    compared, accuracies = (points(stages[-1], name) for name in ("eval_loss", "eval_accuracy"))
+    if not compared:
+        raise TrainingError(f"{output} was trained without held-out documents: use another folder")
+    training = [point for stage in stages for point in smooth(points(stage, "loss"))]
+    return RunCurves(training, points(entries, "eval_loss"), compared, accuracies[-1][1])
 
 
 def smooth(curve: Points, share: float = SMOOTHED) -> Points:
@@ -183,11 +183,12 @@ def steps_to(curve: Points, loss: float) -> float | None:
     return None
 
 
-def times_as_fast(curve: Points, other: Points) -> float | None:
-    """Return how many times faster a run reaches the final loss of the other, in steps, or None if it never does.
+def mean_curve(curves: Iterable[Points]) -> Points:
+    """Return the mean of several curves, and the band from their lowest to their highest value, where all have a point.
 
-    >>> times_as_fast([(50, 3.0), (100, 2.0)], [(50, 4.0), (100, 3.0)])
-    2.0
+    >>> mean_curve([[(10, 4.0), (20, 2.0)], [(10, 6.0)]])
+    [(10, 5.0, 4.0, 6.0)]
     """
-    steps = steps_to(curve, other[-1][1])
-    return None if steps is None else other[-1][0] / steps
+    first, *others = (dict(curve) for curve in curves)
+    values = {x: [y, *(other[x] for other in others)] for x, y in first.items() if all(x in of for of in others)}
+    return [(x, sum(of) / len(of), min(of), max(of)) for x, of in values.items()]
