@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import statistics
 
 import pytest
 import torch
@@ -29,6 +30,7 @@ TABLE = "roformer.embeddings.position_embeddings.weight"
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
     (tmp_path / "stages.yaml").write_text("stages: [{length: 16, batch_size: 4, steps: 4, learning_rate: 1e-3}]")
     (tmp_path / "corpus.txt").write_text("\n".join(TEXTS), encoding="utf-8")
     (tmp_path / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
@@ -42,7 +44,8 @@ def run(folder, monkeypatch, capfd):
     monkeypatch.setattr("modeling_roformer.training.pretraining.pretrain.draw_curves", lambda *_: None)
 
     def run(*arguments):
-        words = ["stages.yaml", "--corpus", "corpus.txt", "--tokenizer", VOCAB, "--config", "config.json"]
+        words = ["stages.yaml", "--corpus", "corpus.txt", "--eval", "corpus.txt", "--tokenizer", VOCAB]
+        words += ["--config", "config.json"]
         words += ["--output", "runs", "--logging-steps", "1", "--save-steps", "2", "--resume", *arguments]
         return run_script(SCRIPT, words, monkeypatch, capfd)
 
@@ -68,7 +71,7 @@ def seen(monkeypatch):
 
 def test_runs_differ_in_positions_alone(run, seen, folder):
     encodings = ["rotary", "learned", "none"]
-    code, out, err = run("--encodings", *encodings, "--eval", "corpus.txt")
+    code, out, err = run("--encodings", *encodings)
     assert code == 0, err
     assert list(seen) == encodings
     batches, weights = seen["rotary"]
@@ -79,20 +82,23 @@ def test_runs_differ_in_positions_alone(run, seen, folder):
             assert torch.equal(batch["input_ids"], other["input_ids"]) and torch.equal(batch["labels"], other["labels"])
         assert start.keys() - weights.keys() == ({TABLE} if encoding == "learned" else set())
         assert all(torch.equal(start[name], value) for name, value in weights.items())
-    trained = {encoding: AutoModelForMaskedLM.from_pretrained(f"runs/{encoding}/model") for encoding in encodings}
+    trained = {
+        encoding: AutoModelForMaskedLM.from_pretrained(f"runs/seed-0/{encoding}/model") for encoding in encodings
+    }
     for encoding, model in trained.items():
         assert model.config.position_encoding == encoding and model.config.max_position_embeddings == 16
     rotary, none = (trained[name].state_dict() for name in ("rotary", "none"))
     assert any(not torch.equal(rotary[name], none[name]) for name in none)
 
-    assert (folder / "runs" / "losses.png").read_bytes().startswith(b"\x89PNG")
-    assert_states(out, "final held-out loss", "runs/losses.png")
+    assert (folder / "runs" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert_states(out, "final held-out loss", "runs/curves.png")
     for encoding in encodings:
-        (log,) = (folder / "runs" / encoding).glob("stage-1/log.json")
+        (log,) = (folder / "runs" / "seed-0" / encoding).glob("stage-1/log.json")
         last = [entry for entry in json.loads(log.read_text()) if "eval_loss" in entry][-1]
-        pairs = re.findall(rf"│ {encoding} +│ (\w+) +│ +(?:never|[\d,]+) │", out)
+        pairs = re.findall(rf"│ {encoding} +│ (\w+) +│ 1 +│ (?:never|[\d,]+) +│", out)
         assert pairs == [other for other in encodings if other != encoding]
-        assert re.search(rf"│ {encoding} +│ +{last['eval_loss']:.3f} │ +{last['eval_accuracy']:.1%} │", out), out
+        row = rf"│ {encoding} +│ 1 +│ 0.001 +│ {last['eval_loss']:.3f} +│ {last['eval_accuracy']:.1%} +│"
+        assert re.search(row, out), out
 
 
 def test_a_model_does_not_depend_on_the_others(run, seen, folder):
@@ -105,23 +111,45 @@ def test_a_model_does_not_depend_on_the_others(run, seen, folder):
 @pytest.mark.parametrize("content", [None, "[", "[]", "{}", '[{"loss": 1}]'])
 def test_damaged_logs_are_named(content, run, folder):
     assert run("--encodings", "none")[0] == 0
-    log = folder / "runs" / "none" / "stage-1" / "log.json"
+    log = folder / "runs" / "seed-0" / "none" / "stage-1" / "log.json"
     log.unlink() if content is None else log.write_text(content)
     (log.parent.parent / "stage-1.bak").mkdir()
     code, _, err = run("--encodings", "none")
     assert code == 1
-    assert_states(err, "runs/none", "log.json", "restore it")
+    assert_states(err, "runs/seed-0/none", "log.json", "restore it")
 
 
-def test_a_run_of_another_seed_is_refused(run):
-    assert run("--encodings", "learned", "--seed", "1")[0] == 0
-    code, _, err = run("--encodings", "learned")
-    assert code == 1
-    assert_states(err, "runs/learned", "different seed")
+def test_processes_share_trials_and_runs(run, seen, folder):
+    """Each process has runs of its own; the last command trains nothing, and compares the seeds."""
+    rates = ["--learning-rates", "1e-3", "0.1", "--trial-steps", "2"]
+    for encoding in ("rotary", "learned"):
+        assert run("--encodings", encoding, *rates, "--trials-only")[0] == 0
+    assert not (folder / "runs" / "seed-0").exists()
+    losses = {}
+    for path in (folder / "runs" / "trials").glob("rotary-*/stage-1/log.json"):
+        *_, losses[path.parts[-3]] = [
+            entry["eval_loss"] for entry in json.loads(path.read_text()) if "eval_loss" in entry
+        ]
+    best = float(min(losses, key=losses.get).split("-")[1])
+    for seed in "01":
+        code, out, err = run("--encodings", "rotary", *rates, "--seeds", seed)
+        assert code == 0 and f"learning rate {best:g};" in out, err
+    run("--encodings", "learned", *rates, "--seeds", "0", "1")
+    seen.clear()
+    code, out, err = run("--encodings", "rotary", "learned", *rates, "--seeds", "0", "1")
+    assert code == 0 and not seen, err
+    (row,) = re.findall(r"^│ learned +│ 2 .*", out, re.MULTILINE)
+    logs = {
+        (encoding, seed): json.loads((folder / f"runs/seed-{seed}/{encoding}/stage-1/log.json").read_text())
+        for encoding in ("rotary", "learned")
+        for seed in "01"
+    }
+    final = {run: [entry["eval_loss"] for entry in log if "eval_loss" in entry][-1] for run, log in logs.items()}
+    gaps = [final["learned", seed] - final["rotary", seed] for seed in "01"]
+    assert_states(row, f"{statistics.mean(gaps):.3f} ± {statistics.stdev(gaps):.3f}")
 
 
 def test_it_goes_on_where_it_was_stopped(run, seen, folder, monkeypatch):
-    """And compares by training losses where nothing is held out."""
     begun = StageTrainer.training_step
 
     def patched(self, *arguments):
@@ -132,9 +160,9 @@ def test_it_goes_on_where_it_was_stopped(run, seen, folder, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(StageTrainer, "training_step", patched)
         assert run("--encodings", "rotary", "learned")[0] == 130
-    assert not (folder / "runs" / "losses.png").exists()
-    code, out, err = run("--encodings", "rotary", "learned")
-    assert code == 0 and "final smoothed training loss" in out, err
+    assert not (folder / "runs" / "curves.png").exists()
+    code, _, err = run("--encodings", "rotary", "learned")
+    assert code == 0, err
     batches, others = seen["rotary"][0], seen["learned"][0]
     assert all(torch.equal(a["input_ids"], b["input_ids"]) for a, b in zip(batches, others, strict=True))
 
@@ -144,5 +172,8 @@ def test_bad_arguments_are_named(run, folder):
     code, _, err = run("--config", "missing.json")
     assert code == 1
     assert_states(err, "missing.json")
+    stage = "{length: 16, batch_size: 4, steps: 4, learning_rate: 1e-3}"
+    (folder / "stages.yaml").write_text(f"stages: [{stage}, {stage}]")
+    assert_states(run("--learning-rates", "1e-3")[2], "stages.yaml", "2 stages", "--learning-rates")
     (folder / "stages.yaml").write_text("stages: []")
     assert_states(run()[2], "stages.yaml", "stages")

@@ -5,7 +5,7 @@ import json
 import pytest
 from helpers.messages import refused
 
-from modeling_roformer.training.comparing.curves import run_curves, smooth, steps_to, times_as_fast
+from modeling_roformer.training.comparing.curves import mean_curve, run_curves, smooth, steps_to
 from modeling_roformer.training.errors import TrainingError
 
 FAST = [(100, 5.0), (200, 4.0), (300, 3.0), (400, 2.5)]
@@ -29,10 +29,12 @@ def test_steps_to_a_loss(curve, loss, steps):
     assert steps_to(curve, loss) == (None if steps is None else pytest.approx(steps))
 
 
-def test_times_as_fast():
-    assert times_as_fast(FAST, SLOW) == pytest.approx(2)
-    assert times_as_fast(SLOW, FAST) is None
-    assert times_as_fast(FAST, FAST) == 1
+def test_a_mean_of_runs_has_the_band_between_them():
+    assert mean_curve([FAST, SLOW, SLOW[1:]]) == [
+        (200, pytest.approx(14 / 3), 4.0, 5.0),
+        (300, 4.0, 3.0, 4.5),
+        (400, 3.5, 2.5, 4.0),
+    ]
 
 
 def test_smoothing_is_a_mean_of_the_last_values():
@@ -54,18 +56,15 @@ def output(tmp_path):
 
 
 def test_curves_of_a_run_with_two_stages(output):
-    curves = run_curves(output, held_out=True)
+    curves = run_curves(output)
     assert [step for step, _ in curves.training] == list(range(1, 61))
     assert curves.training[19:21] == [(20, pytest.approx(8.8)), (21, pytest.approx(4.99))]  # no mean over both stages
     assert curves.held_out == [(20, 9.0), (60, 5.0)] and curves.compared == [(60, 5.0)]
     assert (curves.loss, curves.accuracy) == (5.0, 0.2)
-    by_training = run_curves(output, held_out=False)
-    assert [step for step, _ in by_training.compared] == list(range(21, 61))
-    assert by_training.loss == pytest.approx(4.605) and by_training.accuracy == pytest.approx(0.395)
 
 
 def test_a_run_that_has_measured_nothing_held_out(output):
     for log in output.glob("stage-*/log.json"):
         log.write_text(json.dumps([entry for entry in json.loads(log.read_text()) if "loss" in entry]))
-    with refused(TrainingError, output, "--eval"):
-        run_curves(output, held_out=True)
+    with refused(TrainingError, output, "held-out"):
+        run_curves(output)
