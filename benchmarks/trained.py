@@ -16,7 +16,7 @@ import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from itertools import combinations, permutations
+from itertools import combinations
 from pathlib import Path
 
 import measure
@@ -194,52 +194,32 @@ def retrieval(*folders: Path) -> dict[str, Table]:
 
 
 def positions(*folders: Path) -> dict[str, Table]:
-    """Return the final losses of the encodings, and how fast each learns, over the folders: each has the runs of a
-    seed."""
-    from compare_position_embeddings import ENCODINGS
+    """Return the tables of the script, over the folders: each has the runs of a seed."""
+    from compare_position_embeddings import ENCODINGS, tables
 
-    from modeling_roformer.training.comparing.curves import read_logs, run_curves, times_as_fast
+    from modeling_roformer.training.comparing.curves import read_logs, run_curves
 
-    found = {name: [folder / name for folder in folders if (folder / name).exists()] for name in ENCODINGS}
-    if not any(found.values()):
-        sys.exit(
-            f"{', '.join(map(str, folders))}: no run of {', '.join(ENCODINGS)}: name the output folder of a training"
-        )
-    recorded = {run: saved_in(run, "run.json") for paths in found.values() for run in paths}
-    for run, of in recorded.items():
+    runs, rates, settings = {}, {}, []
+    for run in (folder / name for name in ENCODINGS for folder in folders if (folder / name).exists()):
+        # Earlier versions kept the settings in run.json.
+        found = saved_in(run, "settings.json" if (run / "settings.json").exists() else "run.json")
+        of = found.get("settings", found) | found.get("data", {})
+        *earlier, last = of["stages"]
         _, ends = read_logs(run)
-        if len(ends) < len(of["stages"]) or ends[-1] < sum(stage["steps"] for stage in of["stages"]):
-            sys.exit(f"{run} is not finished: resume it, or leave it out")
-        if len(ends) > len(of["stages"]):
-            sys.exit(f"{run} has more stages than its run.json: move away those of another run")
-        # The size of the model: encodings differ in these fields by themselves.
-        of["model"] = {name: value for name, value in of["model"].items() if name not in OF_ENCODING}
-    refuse_other_settings([*recorded.values()], ("stages", "corpus", "held_out", "tokenizer", "arguments", "model"))
-    for folder in folders:
-        if len({of["seed"] for run, of in recorded.items() if run.parent == folder}) > 1:
-            sys.exit(f"{folder} has runs with different seeds: they cannot be compared")
-    for name, paths in found.items():
-        seeds = [recorded[run]["seed"] for run in paths]
-        if len({*seeds}) < len(seeds):
-            sys.exit(f"two folders have a run of {name} with the same seed: leave out one of them")
-    runs = {
-        name: {run.parent: run_curves(run, held_out=True) for run in paths} for name, paths in found.items() if paths
-    }
-    final = Table("positions", "seeds", "final held-out loss", "accuracy")
-    for name, of in runs.items():
-        losses, accuracies = ([getattr(run, value) for run in of.values()] for value in ("loss", "accuracy"))
-        final.add_row(name, str(len(of)), spread(losses, ".2f"), spread(accuracies, ".1%"))
-    reached = Table("positions", "at the final loss of", "seeds", "times as fast")
-    for (name, of), (other, others) in permutations(runs.items(), 2):
-        times = [times_as_fast(of[place].compared, others[place].compared) for place in of if place in others]
-        if not times:
-            continue
-        values = [value for value in times if value is not None]
-        cell = str(spread(values, ".1f")) if values else "never"
-        if values and len(values) < len(times):
-            cell += f", never for {len(times) - len(values)}"
-        reached.add_row(name, other, str(len(times)), cell)
-    return {"final": final, "reached": reached}
+        if len(ends) != len(of["stages"]) or ends[-1] != sum(stage["steps"] for stage in of["stages"]):
+            sys.exit(f"{run} is not finished, or has stages of another run: resume it, or leave it out")
+        if of["seed"] in runs.setdefault(run.name, {}):
+            sys.exit(f"two folders have a run of {run.name} with the same seed: leave out one of them")
+        if rates.setdefault(run.name, last["learning_rate"]) != last["learning_rate"]:
+            sys.exit(f"the runs of {run.name} differ in the learning rate: they cannot be compared")
+        runs[run.name][of["seed"]] = run_curves(run)
+        # Encodings differ in the learning rate, and in these fields of the model.
+        model = {name: value for name, value in of["model"].items() if name not in OF_ENCODING}
+        settings.append(of | {"model": model, "stages": [*earlier, last | {"learning_rate": None}], "seed": None})
+    if not runs:
+        sys.exit(f"{', '.join(map(str, folders))}: no run of {', '.join(ENCODINGS)}: name folders such as RUNS/seed-0")
+    refuse_other_settings(settings)
+    return tables(runs, rates)
 
 
 KINDS = {

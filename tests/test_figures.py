@@ -225,7 +225,7 @@ def test_damaged_results_of_a_run_are_named(tmp_path, monkeypatch, capsys, kind,
 def test_position_encodings_of_several_seeds_are_one_table(tmp_path):
     import trained
 
-    def made(folder, seed=None, stages=({"steps": 100},), size=64, **losses_of):
+    def made(folder, seed=None, steps=100, rate=1e-3, size=64, **losses_of):
         """Write the logs of runs that were evaluated at steps 50 and 100."""
         for name, losses in losses_of.items():
             stage = tmp_path / folder / name / "stage-1"
@@ -233,9 +233,9 @@ def test_position_encodings_of_several_seeds_are_one_table(tmp_path):
             model = {"hidden_size": size} | (
                 {"position_encoding": name, "model_type": "roformer_x"} if name != "rotary" else {}
             )
-            run = {"seed": seed, "stages": stages, "model": model}
-            run |= {"corpus": "c", "held_out": "h", "tokenizer": "t", "arguments": {}}
-            (stage.parent / "run.json").write_text(json.dumps(run))
+            stages = [{"steps": steps, "learning_rate": rate}]
+            settings = {"seed": seed, "stages": stages, "model": model, "tokenizer": "t", "arguments": {}}
+            (stage.parent / "settings.json").write_text(json.dumps({"settings": settings, "data": {"corpus": "c"}}))
             log = [{"step": 50 * n, "loss": 9.0, "accuracy": 0.1} for n in (1, 2)]
             log += [{"step": 50 * n, "eval_loss": loss, "eval_accuracy": 0.5} for n, loss in enumerate(losses, 1)]
             (stage / "log.json").write_text(json.dumps(log))
@@ -245,23 +245,23 @@ def test_position_encodings_of_several_seeds_are_one_table(tmp_path):
         return [[str(cell) for cell in row] for row in zip(*(column.cells for column in table.columns), strict=True)]
 
     first = made("0", 0, rotary=[4.0, 2.0], learned=[5.0, 3.0])
-    second = made("1", 1, rotary=[4.0, 3.0], learned=[5.0, 4.0], none=[5.0, 5.0])
+    second = made("1", 1, rotary=[4.0, 3.0], learned=[6.5, 4.0], none=[5.0, 5.0])
     tables = trained.positions(first, second)
     assert cells(tables["final"]) == [
-        ["rotary", "2", "2.50 ± 0.71", "50.0% ± 0.0%"],
-        ["learned", "2", "3.50 ± 0.71", "50.0% ± 0.0%"],
-        ["none", "1", "5.00", "50.0%"],
+        ["rotary", "2", "0.001", "2.500 ± 0.707", "50.0% ± 0.0%", "", ""],
+        ["learned", "2", "0.001", "3.500 ± 0.707", "50.0% ± 0.0%", "1.000 ± 0.000", "1.750 ± 1.061 at step 50"],
+        ["none", "1", "0.001", "5.000", "50.0%", "2.000", "2.000 at step 100"],
     ]
     # Linear between the evaluations: rotary has a loss of 3 at step 75, and of 4 at step 50.
-    assert cells(tables["reached"])[0] == ["rotary", "learned", "2", "1.7 ± 0.5"]
-    assert cells(tables["reached"])[2:4] == [["learned", "rotary", "2", "never"], ["learned", "none", "1", "2.0"]]
+    assert cells(tables["reached"])[0] == ["rotary", "learned", "2", "62 ± 18"]
+    assert cells(tables["reached"])[2:4] == [["learned", "rotary", "2", "never"], ["learned", "none", "1", "80"]]
     third = made("2", 2, rotary=[4.0, 3.5], learned=[3.5, 3.5])
-    assert cells(trained.positions(first, third)["reached"])[1] == ["learned", "rotary", "2", "2.0, never for 1"]
+    assert cells(trained.positions(first, third)["reached"])[1] == ["learned", "rotary", "2", "50, never for 1"]
     for folders, words in (
         ((first, made("again", 0, rotary=[1.0, 1.0])), ("rotary", "same seed")),
-        ((first, made("other", 1, ({"steps": 100, "length": 9},), rotary=[1.0, 1.0])), ("stages",)),
+        ((made("long", 1, steps=200, rotary=[1.0, 1.0]),), ("long/rotary", "not finished")),
         ((first, made("wide", 1, size=128, rotary=[1.0, 1.0])), ("model",)),
-        ((made("mixed", 1, rotary=[1.0, 1.0]) and made("mixed", 2, none=[1.0, 1.0]),), ("mixed", "different seeds")),
+        ((first, made("fast", 1, rate=0.1, rotary=[1.0, 1.0])), ("rotary", "learning rate")),
         ((made("empty"),), ("empty", "no run")),
     ):
         with pytest.raises(SystemExit) as stop:
