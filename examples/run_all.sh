@@ -68,7 +68,7 @@ run python examples/translate.py --train pairs.csv --source de --target en --voc
 run python examples/paper/decay.py decay.png
 
 # Check that the main outputs exist.
-for made in characters/losses.png laboratory/encodings.png decay.png pretrained/curves.png positions/losses.png \
+for made in characters/losses.png laboratory/encodings.png decay.png pretrained/curves.png positions/curves.png \
     cases/results.json reviews/results.json glue-runs/results.json translations/curves.png; do
     test -s "$made" || { echo "run_all: $made is missing" >&2; exit 1; }
 done

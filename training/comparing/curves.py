@@ -20,7 +20,6 @@ _STAGE = re.compile(r"stage-([1-9]\d*)")
 _FEW = 40  # points; curves with fewer get a marker at each
 _MANY = 7  # curves; a legend of as many would hide some of them
 _STYLES = ("-", "--", "-.", ":")  # which a print without colours shows
-SMOOTHED = 0.05  # share of a stage's entries over which training losses are averaged
 
 
 def draw_panels(
@@ -157,7 +156,7 @@ def run_curves(output: str | Path) -> RunCurves:
     return RunCurves(training, points(entries, "eval_loss"), compared, accuracies[-1][1])
 
 
-def smooth(curve: Points, share: float = SMOOTHED) -> Points:
+def smooth(curve: Points, share: float = 0.05) -> Points:
     """Return the moving average of a curve. The window ends at each point and has a `share` of the points, fewer at the
     start."""
     window = max(1, round(share * len(curve)))
