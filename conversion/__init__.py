@@ -23,13 +23,4 @@ if TYPE_CHECKING:
     from .tf_exporter import export_tf
     from .word_embeddings import initialise_words
 
-__all__ = [
-    "CheckpointError", "CheckpointInfo", "ConversionReport", "convert", "convert_all", "export_tf", "info",
-    "initialise_words",
-]  # fmt: skip
-_MODULES = {
-    "CheckpointError": "errors", "CheckpointInfo": "inspection.checkpoint_info", "ConversionReport": "report",
-    "convert": "converter", "convert_all": "folder_converter", "export_tf": "tf_exporter", "info": "inspection.info",
-    "initialise_words": "word_embeddings",
-}  # fmt: skip
-__getattr__, __dir__ = lazy_names(__name__, _MODULES)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

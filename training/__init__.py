@@ -35,40 +35,4 @@ if TYPE_CHECKING:
     from .triplets.data import TripletCollator, load_triplets
     from .triplets.decisions import triplet_decisions, triplet_results
 
-__all__ = [
-    "GLUE_TASKS", "RETRIEVAL_METRICS", "TRIPLET_BASELINES", "Corpus", "Difference", "DocumentTokenizer",
-    "FiniteCallback", "MaskingCollator", "MuonAndAdamW", "NotFinite", "PassageSearch", "Run", "Stage", "TrainingError",
-    "TripletAccuracy", "TripletCollator", "average_checkpoints", "bm25", "draw_learning_curves", "draw_panels",
-    "encode_labels", "exit_on_error",
-    "fine_tuning_rate", "fresh_model", "held_out_scores", "last_checkpoint", "load_data", "load_texts",
-    "load_tokenizer", "load_triplets", "near_duplicates", "paired_bootstrap", "pretrain", "print_scores",
-    "read_glue", "read_stages", "split_by", "spread", "start_run", "text_blind", "tf_idf",
-    "train_translation_tokenizer", "trained_model", "triplet_accuracy", "triplet_decisions", "triplet_results",
-    "usual_stage",
-]  # fmt: skip
-
-_MODULES = {
-    "comparing.curves": ("draw_learning_curves", "draw_panels"),
-    "comparing.paired_bootstrap": ("Difference", "paired_bootstrap"),
-    "errors": ("TrainingError", "exit_on_error"),
-    "finetuning.glue": ("GLUE_TASKS", "read_glue"),
-    "pretraining.documents": ("Corpus", "DocumentTokenizer"),
-    "pretraining.masking": ("MaskingCollator",),
-    "pretraining.muon": ("MuonAndAdamW",),
-    "pretraining.near_duplicates": ("near_duplicates",),
-    "pretraining.pretrain": ("held_out_scores", "pretrain"),
-    "pretraining.stages": ("Stage", "read_stages", "usual_stage"),
-    "retrieval.search": ("RETRIEVAL_METRICS", "PassageSearch", "bm25"),
-    "runs.data": ("encode_labels", "load_data", "load_texts", "split_by"),
-    "runs.finite_callback": ("FiniteCallback", "NotFinite"),
-    "runs.starting_models": ("fine_tuning_rate", "fresh_model", "load_tokenizer", "trained_model"),
-    "runs.run_folder": ("Run", "last_checkpoint", "start_run"),
-    "runs.spread": ("print_scores", "spread"),
-    "translation.averaging": ("average_checkpoints",),
-    "translation.tokenizer": ("train_translation_tokenizer",),
-    "triplets.accuracy": ("TripletAccuracy", "triplet_accuracy"),
-    "triplets.baselines": ("TRIPLET_BASELINES", "text_blind", "tf_idf"),
-    "triplets.data": ("TripletCollator", "load_triplets"),
-    "triplets.decisions": ("triplet_decisions", "triplet_results"),
-}
-__getattr__, __dir__ = lazy_names(__name__, {name: module for module, names in _MODULES.items() for name in names})
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -13,8 +13,4 @@ if TYPE_CHECKING:
     from .errors import HubError
     from .upload import push
 
-__all__ = ["HubError", "Pulled", "bundle", "pull", "push"]
-
-__getattr__, __dir__ = lazy_names(
-    __name__, {"HubError": "errors", "Pulled": "download", "bundle": "bundling", "pull": "download", "push": "upload"}
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

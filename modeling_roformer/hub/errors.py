@@ -1,19 +1,19 @@
 """Errors of the Hub as one sentence, and the settings of huggingface_hub's client: its token and its bars."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 
 from huggingface_hub import constants, get_token
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
-from ..output.console import sentence_of
+from ..output.console import Hidden, sentence_of
 
 LOG_IN = "log in with `hf auth login`, or set HF_TOKEN to a token that may {verb}"
 _MAY_PASS = (None, 429, 500, 502, 503, 504)  # None for a connection that was refused or cut
 # The base of all errors of httpx, on which huggingface_hub 1 is built, or of httpx2, for huggingface_hub 2.
 _HTTPError = HfHubHTTPError.__bases__[0]
+_NO_BARS = Hidden(are_progress_bars_disabled, disable_progress_bars, enable_progress_bars)
 
 
 class HubError(OSError):
@@ -56,14 +56,6 @@ def usable_token(token: str | None) -> str | None:
     return token
 
 
-@contextmanager
-def hub_bars(shown: bool) -> Iterator[None]:
-    """Show huggingface_hub's bars on a terminal, or hide them; bars that the user disabled stay disabled."""
-    if (shown and sys.stderr.isatty()) or are_progress_bars_disabled():
-        yield
-        return
-    disable_progress_bars()
-    try:
-        yield
-    finally:
-        enable_progress_bars()
+def hub_bars(shown: bool) -> AbstractContextManager:
+    """Return a block that shows huggingface_hub's bars on a terminal, or hides them."""
+    return nullcontext() if shown and sys.stderr.isatty() else _NO_BARS

@@ -1,8 +1,9 @@
 """Console output of commands: progress bars, summaries, and errors as one line."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from logging import ERROR, WARNING, getLogger
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -55,42 +56,47 @@ def byte_progress(shown: bool) -> "Progress":
     return Progress(*columns, **bar_on_stderr(shown))
 
 
-@contextmanager
-def no_warnings(library: str) -> Iterator[None]:
-    """Hide the warnings of a library's logger while a block runs, unless the user chose another level than the
-    default."""
+class Hidden:
+    """Context manager that hides output in a block, for use by several threads at once.
+
+    Output that is hidden before the first block, by the user, stays hidden after the last.
+    """
+
+    def __init__(self, is_hidden: Callable[[], bool], hide: Callable[[], object], show: Callable[[], object]):
+        self._is_hidden, self._hide, self._show = is_hidden, hide, show
+        self._lock, self._blocks, self._was_hidden = Lock(), 0, False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._blocks += 1
+            if self._blocks == 1:
+                self._was_hidden = self._is_hidden()
+                if not self._was_hidden:
+                    self._hide()
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._blocks -= 1
+            if self._blocks == 0 and not self._was_hidden:
+                self._show()
+
+
+@cache  # all threads share one
+def no_warnings(library: str) -> Hidden:
+    """Return a block that hides the warnings of a library, unless the user chose another level than the default."""
     logger = getLogger(library)
-    level = logger.level
-    if logger.getEffectiveLevel() == WARNING:
-        logger.setLevel(ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
+    return Hidden(
+        lambda: logger.getEffectiveLevel() != WARNING,
+        partial(logger.setLevel, ERROR),
+        partial(logger.setLevel, logger.level),
+    )
 
 
-@contextmanager
-def no_transformers_bar() -> Iterator[None]:
-    """Hide transformers' own progress bar, which would mix with the caller's."""
+@cache
+def no_transformers_bar() -> Hidden:
+    """Return a block that hides transformers' own progress bar, which would mix with the caller's."""
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-
-
-@contextmanager
-def no_transformers_report() -> Iterator[None]:
-    """Hide transformers' report of unused weights, for callers that check the weights or drop some on purpose."""
-    from transformers.utils import logging
-
-    level = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
+    return Hidden(
+        lambda: not logging.is_progress_bar_enabled(), logging.disable_progress_bar, logging.enable_progress_bar
+    )

@@ -17,6 +17,4 @@ if TYPE_CHECKING:
     from .export import export_onnx
     from .report import OnnxReport
 
-__all__ = ["OnnxReport", "export_onnx"]
-
-__getattr__, __dir__ = lazy_names(__name__, {"OnnxReport": "report", "export_onnx": "export"})
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...conversion.formats.pytorch_files import PYTORCH
 from ...model_cards.kinds import architecture_of, kind_of
-from ...output.console import no_transformers_bar, no_transformers_report, sentence_of
+from ...output.console import no_transformers_bar, no_warnings, sentence_of
 from ..errors import ServingError
 from ..model_folder import named_when_unreadable, read_model_folder
 from ..pooling import check_model, pooling_of
@@ -98,7 +98,7 @@ def load_model(saved: SavedModel) -> PreTrainedModel:
             "transformers"
         )
     options = {} if saved.pooling in (None, "pooler") else {"add_pooling_layer": False}
-    with named_when_unreadable(saved.folder), no_transformers_bar(), no_transformers_report():
+    with named_when_unreadable(saved.folder), no_transformers_bar(), no_warnings("transformers"):
         model, loading = kind.from_pretrained(
             saved.folder, dtype=torch.float32, local_files_only=True, output_loading_info=True, **options
         )

@@ -9,7 +9,4 @@ if TYPE_CHECKING:
     from .encoder import TextEncoder
     from .ranking import Match, Ranking, rank
 
-__all__ = ["EmbedReport", "Match", "Ranking", "TextEncoder", "embed", "rank"]
-
-_MODULES = dict.fromkeys(("EmbedReport", "embed"), "embedding") | dict.fromkeys(("Match", "Ranking", "rank"), "ranking")
-__getattr__, __dir__ = lazy_names(__name__, {**_MODULES, "TextEncoder": "encoder"})
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...model_cards.facts import hash_file
-from ...output.console import no_transformers_bar, no_transformers_report
+from ...output.console import no_transformers_bar, no_warnings
 from ..errors import ServingError
 from ..model_folder import TOKENIZER_FILES, named_when_unreadable, read_model_folder
 from ..pooling import check_model, pool, pooling_of, stated_length
@@ -95,7 +95,7 @@ class TextEncoder:
 
         self.device = torch.device(device or torch.accelerator.current_accelerator() or "cpu")
         # The weights of heads are unused.
-        with named_when_unreadable(folder), no_transformers_bar(), no_transformers_report():
+        with named_when_unreadable(folder), no_transformers_bar(), no_warnings("transformers"):
             model = transformers.AutoModel.from_pretrained(folder, dtype=getattr(torch, dtype))
             self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         self.model = model.to(self.device).eval()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 
-from ...output.console import sentence_of
+from ...output.console import Hidden, sentence_of
 from ...output.extras import needs_extra
 from ...tokenization.vocabulary_maker.corpus import corpus_files, has_text, kind_of, read_chunks
 from ..errors import ServingError
@@ -26,6 +26,9 @@ _ROWS = 1024  # of a table in memory at once
 _PIECE = 1 << 18  # bytes of a file of lines in memory at once
 _BUFFER = 1 << 20  # bytes of a Parquet column in memory at once
 _CHARACTERS = 1 << 24  # most characters of a shard
+_NO_BARS = Hidden(
+    lambda: not datasets.is_progress_bar_enabled(), datasets.disable_progress_bars, datasets.enable_progress_bars
+)
 
 Row = tuple[str, str] | None  # id and text; None for a row without a text
 Pieces = Iterator[tuple[Iterable[Row], float]]  # some rows, and the bytes of the input that they took
@@ -140,13 +143,8 @@ class Texts:
         return self._table(str(path), name, file.schema_arrow, path.stat().st_size, file.metadata.num_rows, batches)
 
     def _data_set(self, source: str, where: str, name: str, **options) -> Source:
-        shown = datasets.is_progress_bar_enabled()
-        datasets.disable_progress_bars()  # they would mix with the caller's
-        try:
+        with _NO_BARS:  # they would mix with the caller's
             found = load_data(source, **options)
-        finally:
-            if shown:
-                datasets.enable_progress_bars()
         batches = lambda: found.select_columns(self._columns).with_format("arrow").iter(_ROWS)  # noqa: E731
         return self._table(where, name, found.features.arrow_schema, found.data.nbytes, len(found), batches)
 

@@ -1,24 +1,62 @@
 """Output that is hidden while a block runs is shown again after it."""
 
 import logging
+from threading import Barrier, Thread
 
 import pytest
 from transformers.utils import logging as transformers_logging
 
-from modeling_roformer.output.console import no_transformers_bar, no_transformers_report, no_warnings
+from modeling_roformer.output.console import no_transformers_bar, no_warnings
 
 
-@pytest.mark.parametrize(
-    ("hiding", "shows"),
-    [
-        (no_transformers_report, lambda: transformers_logging.get_verbosity() <= logging.WARNING),
+@pytest.fixture(
+    params=[
         (no_transformers_bar, transformers_logging.is_progress_bar_enabled),
+        (lambda: no_warnings("transformers"), lambda: transformers_logging.get_verbosity() <= logging.WARNING),
         (lambda: no_warnings("some_library"), lambda: logging.getLogger("some_library").isEnabledFor(logging.WARNING)),
     ],
+    ids=["bar", "transformers", "library"],
 )
-def test_blocks(hiding, shows):
+def hiding_and_shows(request):
+    return request.param
+
+
+def test_blocks(hiding_and_shows):
+    hiding, shows = hiding_and_shows
     assert shows()
     with pytest.raises(KeyError), hiding():
         assert not shows()
         raise KeyError
     assert shows()
+
+
+def test_blocks_of_two_threads_that_overlap(hiding_and_shows):
+    hiding, shows = hiding_and_shows
+    both_begun, one_ended, seen = Barrier(2), Barrier(2), []
+
+    def first():
+        with hiding():
+            both_begun.wait(60)
+        one_ended.wait(60)
+
+    def second():
+        with hiding():
+            both_begun.wait(60)
+            one_ended.wait(60)
+            seen.append(shows())
+
+    threads = [Thread(target=first), Thread(target=second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [False]
+    assert shows()
+
+
+def test_a_level_that_the_user_chose_stays():
+    logger = logging.getLogger("another_library")
+    logger.setLevel(logging.INFO)
+    with no_warnings("another_library"):
+        assert logger.level == logging.INFO
+    assert logger.level == logging.INFO
