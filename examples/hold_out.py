@@ -34,6 +34,14 @@ def read_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def files_of(place: Path) -> list[Path]:
+    """Return the files of a folder, without hidden ones, or the file itself."""
+    if not place.is_dir():
+        return [place]
+    files = [file for file in sorted(place.rglob("*")) if not file.is_dir()]
+    return [file for file in files if not any(part[0] == "." for part in file.relative_to(place).parts)]
+
+
 def held_out_documents(files: np.ndarray, lengths: np.ndarray, groups: np.ndarray, wanted: np.ndarray, seed: int):
     """Return whether each document is held out: whole groups in random order, up to the limit of each file.
 
@@ -56,8 +64,7 @@ def held_out_documents(files: np.ndarray, lengths: np.ndarray, groups: np.ndarra
 
 def main() -> None:
     chosen = read_arguments()
-    sources = [file for place in chosen.corpus for file in (sorted(place.rglob("*")) if place.is_dir() else [place])]
-    sources = [file for file in sources if not file.is_dir()]
+    sources = [file for place in chosen.corpus for file in files_of(place)]
     names = [Path(file.name.removesuffix(".gz")).stem for file in sources]
     if len(set(names)) < len(names):
         raise TrainingError(f"{', '.join(map(str, sources))}: two have the same name: rename one")

@@ -97,6 +97,8 @@ def train(chosen: argparse.Namespace, parts: dict, tokenizer, seed: int, folder:
 
 def main() -> None:
     chosen = read_arguments()
+    if chosen.steps < 1:  # Trainer would train three epochs
+        raise training.TrainingError(f"--steps is {chosen.steps}; expected at least 1")
     bleu = sacrebleu.BLEU(tokenize=chosen.bleu_tokenize)
     files, columns = {part: getattr(chosen, part) for part in PARTS}, {"source": chosen.source, "target": chosen.target}
     with training.start_run(chosen.output, vars(chosen), files, chosen.resume) as run:

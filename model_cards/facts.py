@@ -27,7 +27,7 @@ DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat1
 def measure(directory: str | Path, word_level: bool) -> dict[str, object]:
     """Return the facts of a saved model: kind, parameters, dtype, how it loads, and size and SHA-256 of its weights.
 
-    Raises SafetensorError or OSError if a file cannot be read.
+    Raises SafetensorError or OSError if a file cannot be read, ValueError if a shard is missing.
 
     >>> measure("roformer-mini-zh", word_level=True)["parameters"]
     7889888
@@ -37,6 +37,9 @@ def measure(directory: str | Path, word_level: bool) -> dict[str, object]:
     tokenizer_config = read_json(directory / "tokenizer_config.json", default={})
     kind, reason = kind_of(config, word_level), why_package_is_needed(config, tokenizer_config)
     files = sorted(directory.glob("*.safetensors"))
+    index = directory / "model.safetensors.index.json"
+    if index.is_file() and (absent := [path.name for path in data_files(index) if path not in files]):
+        raise ValueError(f"{directory} lacks {absent[0]}, which {index.name} names: copy the whole model there")
     tensors = [tensor for path in files for tensor in safetensors_header(path).values()]
     return {
         "family": KINDS[kind].title if kind else None,
@@ -61,7 +64,10 @@ def data_files(weights: str | Path) -> list[Path]:
     """Return the data files of a checkpoint, given its one file, the index of its shards, or a TensorFlow prefix."""
     weights = Path(weights)
     if weights.name.endswith(".index.json"):
-        return [weights.with_name(name) for name in sorted(set(read_json(weights)["weight_map"].values()))]
+        shards = read_json(weights).get("weight_map")
+        if not isinstance(shards, dict):
+            raise ValueError(f"{weights} has no weight_map, so it is not the index of a model's shards")
+        return [weights.with_name(name) for name in sorted(set(map(str, shards.values())))]
     if weights.is_file():
         return [weights]
     shard = re.compile(re.escape(weights.name) + r"\.data-\d{5}-of-\d{5}")

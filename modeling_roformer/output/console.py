@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 def sentence_of(error: BaseException) -> str:
     """Return the message of an error on one line, without the number of a system error; its type if it has no
     message."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not {error.encoding}, from byte {error.start:,} on; `iconv -f GB18030 -t UTF-8` converts GBK"
     sentence = str(error)
     if isinstance(error, OSError) and error.strerror:  # without "[Errno 2]"
         names = " -> ".join(str(name) for name in (error.filename, error.filename2) if name)

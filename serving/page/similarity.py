@@ -1,5 +1,6 @@
 """Similarity of texts: cosines of their vectors, and triplets."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -31,7 +32,14 @@ def vectors(served: ServedModel, texts: list[str], names: list[str]) -> tuple[to
     for reading in readings:
         ids = served.ids(reading)
         rows.append(pool(served.model.base_model(ids), torch.ones_like(ids), served.pooling))
-    return F.normalize(torch.cat(rows).float().cpu(), dim=-1), readings
+    found = F.normalize(torch.cat(rows).float().cpu(), dim=-1)
+    _check_finite(found.sum().item())
+    return found, readings
+
+
+def _check_finite(value: float) -> None:
+    if not math.isfinite(value):
+        raise ServingError("the model's outputs are not finite: check its weights")
 
 
 def _cosines(rows: torch.Tensor) -> torch.Tensor:
@@ -54,6 +62,7 @@ def _matched(served: ServedModel, texts: dict[str, str]) -> Triplet:
     a, b, c = (served.read(text, name=name) for name, text in texts.items())
     parts = dict(zip("ABC", (reading.part for reading in (a, b, c)), strict=True))
     output = served.pipeline(parts, max_length=served.longest)
+    _check_finite(output["score"])
     other = {"B": "C", "C": "B"}[output["label"]]
     scores = {output["label"]: output["score"], other: 1 - output["score"]}
     added = served.tokenizer.num_special_tokens_to_add(pair=True)

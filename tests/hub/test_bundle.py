@@ -132,10 +132,13 @@ def test_refusals_leave_nothing(word, tmp_path, run, monkeypatch):
     with refused(ValueError, tmp_path / "adapter", "config.json"):
         bundle(tmp_path / "adapter", tmp_path / "out")
     shutil.rmtree(tmp_path / "adapter")
-    (word / "config.json").write_text('{"model_type": "bert"}')
-    code, out, err = run("bundle", word, tmp_path / "out")
-    assert code == 1 and not out and err.count("\n") == 1
-    assert_states(err, word / "config.json", "bert", "roformer")
+    own = json.loads((word / "config.json").read_text())
+    six = own | {"num_hidden_layers": "six"}
+    for config, facts in (({"model_type": "bert"}, ["bert", "roformer"]), (six, ["num_hidden_layers", "six"])):
+        (word / "config.json").write_text(json.dumps(config))
+        code, out, err = run("bundle", word, tmp_path / "out")
+        assert code == 1 and not out and err.count("\n") == 1
+        assert_states(err, word / "config.json", *facts)
     assert os.listdir(tmp_path) == ["word"]
 
 

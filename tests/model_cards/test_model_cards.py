@@ -591,6 +591,11 @@ def test_a_card_that_cannot_be_refreshed_is_left_alone(folder, own):
     assert not [name for name in os.listdir(folder) if name.startswith(".")]
 
 
+def lose_shard(folder):
+    modeling_roformer.RoFormerForMaskedLM.from_pretrained(folder).save_pretrained(folder, max_shard_size="20kB")
+    next(folder.glob("model-00002-of-*.safetensors")).unlink()
+
+
 @pytest.mark.parametrize(
     ("spoil", "facts"),
     [
@@ -600,6 +605,11 @@ def test_a_card_that_cannot_be_refreshed_is_left_alone(folder, own):
         (lambda folder: (folder / "config.json").write_text("[]"), ["{}/config.json", "JSON object"]),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"\0" * 20), ["{}", "weights"]),
         (lambda folder: (folder / "README.md").write_bytes(b"\xff\xfe"), ["{}/README.md", "UTF-8"]),
+        (lambda folder: lose_shard(folder), ["{}", "model-00002-of-"]),
+        (
+            lambda folder: (folder / "model.safetensors.index.json").write_text("{}"),
+            ["{}/model.safetensors.index.json", "weight_map"],
+        ),
     ],
 )
 def test_a_folder_without_a_saved_model_is_named(folder, spoil, facts):

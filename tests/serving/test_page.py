@@ -218,6 +218,16 @@ def test_triplets_are_matched_as_by_the_pipeline(folders, scorer):
     assert_states(verdicts[1], "A", "B", "C")
 
 
+@pytest.mark.parametrize("scorer", ["bi", "cross"])
+def test_scores_that_are_not_finite_are_refused(folders, scorer):
+    settings = {} if scorer == "cross" else {"triplet_scorer": "bi"}
+    served = ServedModel(folders("RoFormerForTripletMatching", **settings))
+    with torch.no_grad():
+        served.model.roformer.embeddings.LayerNorm.weight.fill_(torch.nan)
+    with refused(ServingError, "not finite"):
+        triplet(served, TEXT, "押金。", "房屋。")
+
+
 def test_labels_are_the_models(folders):
     served = ServedModel(folders("RoFormerForSequenceClassification", num_labels=3))
     encoded = served.tokenizer(TEXT, "押金。", return_tensors="pt")

@@ -87,7 +87,7 @@ def test_bad_files(tmp_path, name, content, states):
 def test_not_utf_8(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_bytes("text,label\n好,1\n".encode("gb18030"))
-    with pytest.raises(TrainingError, match=r"rows.csv cannot be read: .*utf-8"):
+    with pytest.raises(TrainingError, match=r"rows.csv cannot be read: it is not utf-8, from byte 11 on; .*GB18030"):
         load_data(path)
 
 

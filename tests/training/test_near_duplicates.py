@@ -219,6 +219,9 @@ def test_files_keep_their_names(monkeypatch, capsys, tmp_path):
         lines = [json.dumps({"text": text}) if "json" in name.lower() else text for text in documents]
         content = "\n".join(lines).encode()
         (corpus / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    for name in (".DS_Store", ".git/index"):
+        (corpus / name).parent.mkdir(exist_ok=True)
+        (corpus / name).write_bytes(b"\xff\xfe")
     code, _, err = run(monkeypatch, capsys, corpus, tmp_path / "split", "--share", "0.3")
     assert code == 0, err
     for name, kept in names.items():

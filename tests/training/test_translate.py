@@ -133,7 +133,7 @@ def test_a_killed_run_goes_on(folder):
 @pytest.mark.parametrize(("more", "facts"), [
     (["--train", "none.csv"], ["none.csv"]), (["--source", "fr"], ["pairs.csv", "fr", "de, en"]),
     (["--learning-rate", "1e20", "--steps", 5], ["use a lower learning rate"]),
-    (["--vocabulary-size", 10], ["vocabulary of 10"]),
+    (["--vocabulary-size", 10], ["vocabulary of 10"]), (["--steps", 0], ["--steps", "0", "at least 1"]),
 ])  # fmt: skip
 def test_what_cannot_be_used_is_named_on_one_line(folder, more, facts):
     code, _, err = run(SCRIPT, folder, *arguments(f"bad{len(facts)}{more[1]}", *more))
