@@ -1,15 +1,16 @@
 """Speed and memory of attention by text length: softmax, and linear attention with each feature map.
 
-    python benchmarks/attention.py [--quick] [--device cpu|cuda] [--lengths N …] [--longest-training N]
+    python benchmarks/attention.py [--device cpu|cuda] [--lengths N …] [--longest-training N]
 
 One attention layer of base width (12 heads of 64) runs on a CPU in float32, or on a GPU in bfloat16. "Attention" is
 everything between the projections: rotation, feature maps and sums. "forward" is the forward pass, "training" includes
 the backward pass. The peers are torch's scaled dot product attention with our rotation, `performer-pytorch` (without
-positions), and equation 19 in plain PyTorch, as one product. Each runs in its own process, in turns; the table has
-medians. Whole models of 12 layers follow. Runs that need too much memory or time are left out, with a message.
+positions; if it is installed), and equation 19 in plain PyTorch, as one product. Each runs in its own process, in
+turns; the table has medians. Whole models of 12 layers follow. Runs that need too much memory or time are left out.
 """
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from itertools import product
 
 import measure
@@ -171,16 +172,8 @@ def main() -> None:
     parser.add_argument(
         "--models", type=int, default=12, metavar="LAYERS", help="layers of the whole models; 0 skips them"
     )
-    parser.add_argument("--quick", action="store_true", help="two lengths, one layer, one run")
     chosen = parser.parse_args()
-    if chosen.quick:
-        chosen.lengths, chosen.runs, chosen.models = (128, 512), 1, 1
-    names = list(NAMES)
-    try:
-        import performer_pytorch  # noqa: F401
-    except ImportError:
-        names.remove(PERFORMER)
-        print("performer-pytorch is not installed (pip install '.[bench]'), so it is left out")
+    names = [name for name in NAMES if name != PERFORMER or find_spec("performer_pytorch")]  # of the extra bench
     found, models = {}, {}
     with measure.Figures(chosen.output, "performer-pytorch") as figures, figures.console.status("") as status:
         for direction, job in product(("bidirectional", "causal"), ("forward", "training")):

@@ -1,7 +1,7 @@
 """Speed with no option set: pipelines, SentenceTransformer and Trainer, compared with transformers' models of equal
 size.
 
-    python benchmarks/defaults.py [--texts FILE …] [--count 512] [--runs 3] [--threads 2] [--quick]
+    python benchmarks/defaults.py [--texts FILE …] [--count 512] [--runs 3] [--threads 2]
 
 Each FILE is text with one document per line, or JSON Lines, also as .gz; as many texts are drawn from each. Without
 --texts, they are pieces of examples/long_document.txt, of 8 to 500 characters. Our RoFormer, transformers' RoFormer and
@@ -128,10 +128,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", choices=(*PIPELINES, SENTENCES, TRAINER), metavar="TASK")
     parser.add_argument("--runs", type=int, default=3, help="runs, after one warm-up")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--quick", action="store_true", help="eight texts, one run")
     chosen = parser.parse_args()
-    if chosen.quick:
-        chosen.count, chosen.runs = 8, 1
     with measure.Figures(chosen.output, "sentence-transformers", "accelerate") as figures:
         texts = read_texts(chosen.texts, chosen.count) if chosen.texts else make_texts(chosen.count)
         lengths = [len(ids) for ids in make_tokenizer()(texts)["input_ids"]]

@@ -19,21 +19,12 @@ from rich.table import Table
 FORWARD, EMBED = "the model alone", "roformer embed"
 
 
-def read(path: str, count: int) -> list[str]:
-    """Write a number of texts from a file, repeating them as needed."""
+def write(path: Path, source: str, count: int) -> None:
+    """Write a number of texts of a file into another, repeating them as needed."""
     from modeling_roformer.serving.vectors.texts import Texts
 
-    texts: list[str] = []
-    for shard in Texts((path,)).shards(1024):
-        texts += shard.texts
-        if len(texts) >= count:
-            break
-    return list(islice(cycle(texts), count))
-
-
-def write(path: Path, texts: list[str]) -> Path:
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
-    return path
+    texts = cycle(text for shard in Texts((source,)).shards(1024) for text in shard.texts)
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in islice(texts, count)), encoding="utf-8")
 
 
 def make_subject(name: str, model: str, texts: str, options: dict) -> Callable:
@@ -58,7 +49,8 @@ def make_subject(name: str, model: str, texts: str, options: dict) -> Callable:
 
 
 def show_speed(figures: measure.Figures, chosen, folder: Path) -> None:
-    path = write(folder / "speed.jsonl", read(chosen.texts, chosen.speed))
+    path = folder / "speed.jsonl"
+    write(path, chosen.texts, chosen.speed)
     options = {"device": chosen.device, "dtype": chosen.dtype, "batch_tokens": chosen.batch_tokens}
     with figures.console.status("") as status:
         workers = {

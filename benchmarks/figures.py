@@ -40,27 +40,17 @@ BLOCK = re.compile(
 NOT_KEPT = "its results file was not kept"
 NOT_MEASURED = "Not yet measured."
 MODELS, TOKENIZERS, SERVING = "modeling_roformer/*.py", "tokenization/*.py", "serving/onnx_export/*.py"
-TRAINING = "training/**/*.py"
+TRAINING, POSITIONS = "training/**/*.py", "examples/paper/compare_position_embeddings.py"
 
-# Folders in build/figures that commands read, and the commands that make them. None: trained as the page of the table
-# describes, which takes hours, so RUNS keeps the results. {data} is the folder of others' data; patterns such as *.gz
-# are expanded.
+# Folders in build/figures that commands read, and the commands that make them. Others are trained as the page of the
+# table describes, which takes hours, so keep.py keeps their runs in RUNS; {held_out} is the split of the model's
+# training, by examples/hold_out.py, and {linear} the model saved with other attention: elu, softmax, favor. {data} is
+# the folder of others' data; patterns such as *.gz are expanded.
 INPUTS = {
     "mini": "roformer convert examples/roformer-mini-zh {mini}",
     "to_512": "roformer convert {data}/legacy_tf_trained {to_512}",
     "classifier": "python examples/finetune_classification.py {mini} --train {data}/sentiment/train.tsv.gz"
     " --test {data}/sentiment/valid.tsv.gz --most 4000 --length 64 --epochs 1 --output {classifier}",
-    "held_out": None,  # the split of the model's training, by examples/hold_out.py
-    "linear": None,  # the model saved with other attention: elu, softmax, favor
-    "articles": None,
-    "characters": None,
-    "classification": None,
-    "english": None,
-    "laboratory": None,
-    "multi30k": None,
-    "positions": None,
-    "retrieval": None,
-    "statutes": None,
 }
 
 
@@ -99,7 +89,18 @@ class Part:
         return len({*map(tuple, options)}) == 1 and set(words) <= set(theirs)
 
     def inputs(self) -> list[str]:
-        return [name for name in INPUTS if f"{{{name}}}" in self.command]
+        return names_in(self.command)
+
+
+def names_in(command: str) -> list[str]:
+    """Return the names of the folders that a command reads, besides the data of others."""
+    return [name for name in re.findall(r"\{(\w+)\}", command) if name != "data"]
+
+
+def of_runs(kind: str, name: str, *scripts: str) -> Part:
+    """Return a part whose table trained.py makes of runs of `scripts`, which are kept in RUNS."""
+    folders = f"{{{name}}}" if kind in ("characters", "laboratory") else f"{{{name}}}/*/"
+    return Part(f"trained.py {kind} {folders}", (*scripts, TRAINING, MODELS), hours=True)
 
 
 # In the order in which they run: the machine's noise first, then from short to long.
@@ -132,11 +133,9 @@ PARTS = {
         (MODELS, TOKENIZERS),
     ),
     "attention": Part("attention.py --models 2", (MODELS,)),
-    "characters": Part("trained.py characters {characters}", ("examples/paper/char_lm.py", TRAINING, MODELS), True),
-    "laboratory": Part(
-        "trained.py laboratory {laboratory}", ("examples/paper/position_laboratory/**/*.py", TRAINING), True
-    ),
-    "multi30k": Part("trained.py translation {multi30k}/*/", ("examples/translate.py", TRAINING, MODELS), True),
+    "characters": of_runs("characters", "characters", "examples/paper/char_lm.py"),
+    "laboratory": of_runs("laboratory", "laboratory", "examples/paper/position_laboratory/**/*.py"),
+    "multi30k": of_runs("translation", "multi30k", "examples/translate.py"),
     "masked-accuracy": Part(
         "masked_accuracy.py --models {mini} {to_512} --held-out {held_out}/held_out/*.jsonl.gz --train {held_out}/train"
         " --long {held_out}/held_out/laws.jsonl.gz",
@@ -149,32 +148,12 @@ PARTS = {
         (MODELS, TOKENIZERS),
         True,
     ),
-    "classification": Part(
-        "trained.py classification {classification}/*/",
-        ("examples/finetune_classification.py", TRAINING, MODELS),
-        True,
-    ),
-    "english": Part(
-        "trained.py positions {english}/*/", ("examples/paper/compare_position_embeddings.py", TRAINING, MODELS), True
-    ),
-    "statutes": Part(
-        "trained.py triplets {statutes}/*/",
-        ("examples/finetune_triplet.py", "examples/paper/statute_triplets.py", TRAINING, MODELS),
-        True,
-    ),
-    "articles": Part(
-        "trained.py retrieval {articles}/*/",
-        ("examples/train_retriever.py", TRAINING, MODELS),
-        True,
-    ),
-    "retrieval": Part(
-        "trained.py retrieval {retrieval}/*/",
-        ("examples/train_retriever.py", TRAINING, MODELS),
-        True,
-    ),
-    "positions": Part(
-        "trained.py positions {positions}/*/", ("examples/paper/compare_position_embeddings.py", TRAINING, MODELS), True
-    ),
+    "classification": of_runs("classification", "classification", "examples/finetune_classification.py"),
+    "english": of_runs("positions", "english", POSITIONS),
+    "statutes": of_runs("triplets", "statutes", "examples/finetune_triplet.py", "examples/paper/statute_triplets.py"),
+    "articles": of_runs("retrieval", "articles", "examples/train_retriever.py"),
+    "retrieval": of_runs("retrieval", "retrieval", "examples/train_retriever.py"),
+    "positions": of_runs("positions", "positions", POSITIONS),
 }
 # The README's rows: their text, the table of a part, the cells to show, and the words that both rows are found by.
 SUMMARY = (
@@ -280,7 +259,9 @@ def status() -> None:
 
 def run(command: str) -> None:
     """Run a command whose folders are named in braces."""
-    folders = {name: shlex.quote(str(input_folder(name))) for name in INPUTS} | {"data": shlex.quote(str(DATA))}
+    folders = {name: shlex.quote(str(input_folder(name))) for name in names_in(command)} | {
+        "data": shlex.quote(str(DATA))
+    }
     program, *arguments = shlex.split(command.format_map(folders))
     arguments = [path for argument in arguments for path in sorted(glob(argument)) or [argument]]
     program = sys.executable if program == "python" else str(Path(sys.executable).with_name(program))
@@ -296,10 +277,10 @@ def make_input(name: str) -> None:
     """Make a folder that the command of a part reads, if it is missing, and those that its own command reads."""
     if input_folder(name).exists():
         return
-    if (command := INPUTS[name]) is None:
+    if (command := INPUTS.get(name)) is None:
         sys.exit(f"{BUILD / name} is missing: train it as the page of this table describes")
-    for other in INPUTS:
-        if other != name and f"{{{other}}}" in command:
+    for other in names_in(command):
+        if other != name:
             make_input(other)
     run(command)
 

@@ -80,11 +80,7 @@ def generate(model, b: int, s: int, new_tokens: int, way: str) -> tuple[float, f
 def in_turn(calls: dict[str, Callable], runs: int, progress: Callable[[str], None]) -> dict[str, tuple]:
     """Return the prefill and the step of each model, as measurements. They run in turns, after one warm-up call
     each."""
-
-    def tell(name: str, run: int) -> None:
-        progress(f"{name}, run {run} of {runs}" if run else f"{name}, warm-up")
-
-    found = measure.in_rounds(calls, runs, tell)
+    found = measure.in_rounds(calls, runs, lambda name, run: progress(f"{name}, run {run} of {runs}"))
     return {name: tuple(measure.Measurement([*times]) for times in zip(*of, strict=True)) for name, of in found.items()}
 
 

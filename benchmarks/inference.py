@@ -1,6 +1,6 @@
 """Speed and peak memory of the forward pass, compared with transformers' models of equal size.
 
-    python benchmarks/inference.py [--quick] [--device cpu|cuda]
+    python benchmarks/inference.py [--device cpu|cuda]
 
 Models with random weights (12 layers of 768; ModernBERT's gated feed-forward layers have as many parameters as the
 others') run in turns at each length, each in its own process. So does the ceiling: only the matrix products and scaled
@@ -121,10 +121,7 @@ def main() -> None:
     parser.add_argument(
         "--runs", type=int, default=2, help="runs at the longest length; others get up to five times as many"
     )
-    parser.add_argument("--quick", action="store_true", help="two layers, up to 512 tokens")
     chosen = parser.parse_args()
-    if chosen.quick:
-        chosen.layers, chosen.lengths = 2, chosen.lengths or [128, 512]
     with measure.Figures(chosen.output) as figures:
         for device in [chosen.device] if chosen.device else ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]:
             show_forward(figures, chosen, device)

@@ -1,6 +1,6 @@
 """Noise of this machine: the same program against itself, five times.
 
-    python benchmarks/noise.py [--repeats 5] [--runs 5] [--quick]
+    python benchmarks/noise.py [--repeats 5] [--runs 5] [--layers 12]
 
 Each repeat starts two processes with the same program and runs them in turns, as the other scripts run two models.
 Their ratio would be 1 without noise. The programs are a forward pass of 12 layers of 768 on 512 tokens, and a training
@@ -18,14 +18,11 @@ def main() -> None:
     parser = measure.make_parser(__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--runs", type=int, default=5, help="runs of each process, after one warm-up")
-    parser.add_argument("--quick", action="store_true", help="a layer, two runs, two repeats")
+    parser.add_argument("--layers", type=int, default=12, help="of the forward pass")
     chosen = parser.parse_args()
-    layers, small = 12, 2
-    if chosen.quick:
-        layers, small, chosen.runs, chosen.repeats = 1, 1, 2, 2
     programs = {
-        "forward pass": ((inference.make_subject, inference.OURS, "cpu", layers, 512), ("forward", 1, 512)),
-        "training step": ((training.make_step, training.OURS, "cpu", small, 0.0), (4, 128)),
+        "forward pass": ((inference.make_subject, inference.OURS, "cpu", chosen.layers, 512), ("forward", 1, 512)),
+        "training step": ((training.make_step, training.OURS, "cpu", 2, 0.0), (4, 128)),
     }
     table = Table("", *(f"{name}: {column}" for name in programs for column in ("first, s", "second, s", "ratio")))
     with measure.Figures(chosen.output) as figures, figures.console.status("") as status:

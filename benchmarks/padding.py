@@ -1,8 +1,7 @@
 """Speed of the forward pass with padding left out, compared with padding computed, by the share of padding in the
 batch.
 
-    python benchmarks/padding.py [--sizes 6x256 12x768:4] [--lengths 64 512] [--batches 4 32] [--threads 1 2] \
-        [--runs 5] [--quick]
+    python benchmarks/padding.py [--sizes 6x256 12x768:4] [--lengths 64 512] [--batches 4 32] [--threads 1 2]
 
 Lengths of the texts are drawn evenly from a range, and one text has the full length. The two run in turns in one
 process per size and number of threads. The table shows from which share on leaving padding out is faster; LEAST_SAVED
@@ -61,10 +60,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=[4, 32], help="texts")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--runs", type=int, default=5, help="runs, after one warm-up")
-    parser.add_argument("--quick", action="store_true", help="one small setting, two runs")
     chosen = parser.parse_args()
-    if chosen.quick:
-        chosen.sizes, chosen.lengths, chosen.batches, chosen.threads, chosen.runs = ["2x256"], [32], [4], [1], 2
     columns = ("layers x width", "threads", "tokens", "texts", *(f"{share:.0%} padding" for share in SHARES))
     table = Table(*columns, "left out by default from", title="Speed-up of leaving padding out")
     with measure.Figures(chosen.output) as figures, figures.console.status("") as status:

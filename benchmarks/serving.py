@@ -213,7 +213,7 @@ def agreement(task: str, answers: np.ndarray, expected: np.ndarray) -> float:
 
 
 def measured(task: str, places: dict[str, str], texts: list[str], chosen: argparse.Namespace) -> list[dict]:
-    """Measure each way of serving: texts per second, median and 99th percentile seconds of one text, agreement."""
+    """Measure each way of serving: seconds of all texts in each run, of texts one at a time, and the agreement."""
     workers = {
         name: measure.Worker(make_serving, name, place, task, chosen.threads)
         for name, place in track(places.items(), f"{task}: loading", transient=True)
@@ -221,7 +221,7 @@ def measured(task: str, places: dict[str, str], texts: list[str], chosen: argpar
     alone = texts[: chosen.alone]
     try:
         expected = workers[FLOAT32].run(texts, False)[2]
-        rows = {name: {"task": task, "name": name, "seconds": [], "alone": []} for name in workers}
+        rows = {name: {"name": name, "seconds": [], "alone": []} for name in workers}
         for name, worker in workers.items():
             rows[name]["agreement"] = agreement(task, worker.run(texts, False)[2], expected)
             worker.run(alone[:20], True)
@@ -231,27 +231,20 @@ def measured(task: str, places: dict[str, str], texts: list[str], chosen: argpar
                 rows[name]["alone"] += worker.run(alone, True)[2]
     finally:
         measure.close(workers.values())
-    return [
-        {
-            **row,
-            "rates": [len(texts) / seconds for seconds in row["seconds"]],
-            "median": statistics.median(row["alone"]),
-            "99th": statistics.quantiles(row["alone"], n=100)[98],
-        }
-        for row in rows.values()
-    ]
+    return [*rows.values()]
 
 
-def table(task: str, rows: list[dict]) -> Table:
+def table(task: str, rows: list[dict], count: int) -> Table:
     found = Table(task, "texts/s", "speed-up", "one text, ms: median", "99th percentile", "agreement")
     first = measure.Measurement(rows[0]["seconds"])
     for row in rows:
+        all_texts, one_text = measure.Measurement(row["seconds"]), measure.Measurement(row["alone"])
         found.add_row(
             row["name"],
-            measure.Cell("{:,.0f}", row["rates"]),
-            measure.ratio(first, measure.Measurement(row["seconds"])),
-            measure.Cell("{:.1f}", [1000 * seconds for seconds in row["alone"]]),
-            f"{1000 * row['99th']:.1f}",
+            measure.rate(count, all_texts),
+            measure.ratio(first, all_texts),
+            measure.duration(one_text, "{:.1f}", 1e-3),
+            f"{1000 * statistics.quantiles(row['alone'], n=100)[98]:.1f}",
             "" if row["name"] in (BERT, BERT_CHARACTERS) else f"{row['agreement']:.4f}",
         )
     return found
@@ -283,7 +276,7 @@ def main() -> None:
     ):
         for task, model in models.items():
             places = places_of(task, model, wanted, Path(scratch) / task)
-            figures.add(task, table(task, measured(task, places, texts, chosen)))
+            figures.add(task, table(task, measured(task, places, texts, chosen), len(texts)))
 
 
 if __name__ == "__main__":

@@ -63,11 +63,6 @@ def timed(runs, rounds):
     return measure.in_turn({name: partial(timed_call, run) for name, run in runs.items()}, rounds)
 
 
-def load(folder):
-    """Load the two tokenizers of a folder, by name."""
-    return {"ours": RoFormerTokenizer.from_pretrained(folder), "bert": BertTokenizerFast.from_pretrained(folder)}
-
-
 def first_call(folder):
     """Measure in fresh processes: seconds of from_pretrained, and of the first call after it."""
     code = (
@@ -106,7 +101,7 @@ def main():
 def compare_tools(figures, folder, texts, options):
     """Add the tables of all tokenizers and of all lengths."""
     loading, first = first_call(folder)
-    ours, bert = load(folder).values()
+    ours, bert = (of.from_pretrained(folder) for of in (RoFormerTokenizer, BertTokenizerFast))
     theirs = TheirTokenizer(ours.get_vocab())
     cutter = rjieba.Jieba()
     jieba.initialize()

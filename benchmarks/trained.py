@@ -4,16 +4,18 @@
 
 KIND names the script: "translation" (translate.py), "triplets" (finetune_triplet.py), "laboratory"
 (paper/position_laboratory/compare.py), "characters" (paper/char_lm.py), "classification" (finetune_classification.py),
-"retrieval" (train_retriever.py) or "positions" (paper/compare_position_embeddings.py). FOLDER is its output; for
-"positions", with a folder for each run. Several folders of "classification", "retrieval", "triplets" and "positions"
-make one table: each has rows, or seeds, of its own. Run "laboratory" on the machine of the training, which it records
-with its speed.
+"retrieval" (train_retriever.py) or "positions" (paper/compare_position_embeddings.py). FOLDER is its output, or what
+keep.py kept of it; for "positions", with a folder for each run. Several folders of "classification", "retrieval",
+"triplets" and "positions" make one table: each has rows, or seeds, of its own. Run "laboratory" on the machine of the
+training, which it records with its speed.
 """
 
+import gzip
 import json
 import os
 import statistics
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Iterable
 from itertools import combinations
@@ -37,16 +39,31 @@ def _refuse_constant(text: str) -> None:
 
 
 def saved_in(folder: Path, name: str = "results.json") -> dict:
+    """Return the content of a run's file. Long lists of a kept run are in a compressed file beside it; see keep.py."""
     path = folder / name
     try:
         saved = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+        if (lists := path.with_name(f"{name}.gz")).exists():
+            path = lists
+            _put_back(json.loads(gzip.decompress(path.read_bytes())), saved)
+    except (ValueError, RecursionError, LookupError, TypeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        sys.exit(f"{path} is damaged ({error}): restore it, or train again in another folder")
     except OSError as error:
         sys.exit(f"{path} cannot be read ({error.strerror}): name the output folder of a training")
-    except (ValueError, RecursionError) as error:
-        sys.exit(f"{path} is damaged ({error}): restore it, or train again in another folder")
     if not isinstance(saved, dict):
         sys.exit(f"{path} is not a file of results: name the output folder of a training")
     return saved
+
+
+def _put_back(lists: dict, saved: dict) -> None:
+    """Put the lists into the results from which keep.py took them."""
+    for name, value in lists.items():
+        if isinstance(value, dict):
+            _put_back(value, saved[name])
+        elif name in saved:
+            raise ValueError(f"results.json has {name} too")
+        else:
+            saved[name] = value
 
 
 def spread(values: list[float], form: str) -> measure.Cell:
@@ -126,13 +143,11 @@ def classification(*folders: Path) -> dict[str, Table]:
     """Return the accuracies of each run, in the order of the numbers of training texts."""
     table = Table("run", "seeds", "texts: training, validation, test", "validation accuracy", "test accuracy")
     saved = {name: saved_in(folder) for name, folder in by_name(folders).items()}
-    # Earlier versions kept the numbers of texts among the settings.
-    texts_of = {name: run.get("texts") or run["settings"]["texts"] for name, run in saved.items()}
-    for name, run in sorted(saved.items(), key=lambda item: texts_of[item[0]]["train"]):
+    for name, run in sorted(saved.items(), key=lambda item: item[1]["texts"]["train"]):
         if not run["seeds"]:
             continue
         scores = [seed["scores"] for seed in run["seeds"].values() if not seed.get("failed")]
-        sizes = texts_of[name]
+        sizes = run["texts"]
         texts = ", ".join(f"{sizes[part]:,}" for part in ("train", "validation", "test") if part in sizes)
         seeds = number_of_seeds(len(scores), len(run["seeds"]) - len(scores))
         cells = ["failed", "failed"]
@@ -166,16 +181,8 @@ def retrieval(*folders: Path) -> dict[str, Table]:
             own = f"{name}, {row}" if is_trained else name
             saved.setdefault(own if row in ("before training", "trained") else row, of)
     trained = [of for of in settings.values() if of["epochs"] + of.get("hard_epochs", 0) > 0]
-    hyperparameters = (
-        "learning_rate",
-        "batch_size",
-        "epochs",
-        "hard_epochs",
-        "negatives",
-        "hard_negatives",
-        "max_length",
-    )
-    refuse_other_settings(trained, (*hyperparameters, "train"))  # the table has the precision
+    hyperparameters = ("learning_rate", "batch_size", "epochs", "hard_epochs", "negatives", "hard_negatives")
+    refuse_other_settings(trained, (*hyperparameters, "max_length", "train"))  # the table has the precision
     refuse_other_settings([*settings.values()], ("test", "validation", "passages"))
     table = Table("", "seeds", "trained in", *RETRIEVAL_METRICS)
     means = {}  # of each question, the mean over the seeds
@@ -225,14 +232,7 @@ def positions(*folders: Path) -> dict[str, Table]:
 KINDS = {
     of.__name__: of for of in (translation, triplets, laboratory, characters, classification, retrieval, positions)
 }
-
-SEVERAL = (
-    "translation",
-    "classification",
-    "retrieval",
-    "triplets",
-    "positions",
-)  # kinds of which several folders make one table
+ONE_FOLDER = ("laboratory", "characters")  # several folders of the other kinds make one table
 
 
 def main() -> None:
@@ -240,8 +240,8 @@ def main() -> None:
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER")
     chosen = parser.parse_args()
-    if len(chosen.folders) > 1 and chosen.kind not in SEVERAL:
-        parser.error(f"{chosen.kind} takes one folder; several are for {', '.join(SEVERAL)}")
+    if len(chosen.folders) > 1 and chosen.kind in ONE_FOLDER:
+        parser.error(f"{chosen.kind} takes one folder")
     # The laboratory has one machine, whose speed it shows. The accuracies of the others may come from several.
     measured = chosen.kind == "laboratory"
     with measure.Figures(chosen.output, "accelerate", "sacrebleu", measured=measured) as figures:

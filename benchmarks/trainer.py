@@ -1,6 +1,6 @@
 """Speed of masked language modelling under transformers' Trainer, compared with transformers' RoFormer.
 
-    python benchmarks/trainer.py [--quick] [--sizes mini base] [--runs 3]
+    python benchmarks/trainer.py [--sizes mini base] [--runs 3]
 
 Both models start from the same weights and train with AdamW on the CPU, on the same batches of texts of mixed length,
 padded to the longest. Padding does not count as tokens. Ours trains as `pretrain` does, without padding and with logits
@@ -88,12 +88,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4, help="of a run")
     parser.add_argument("--runs", type=int, default=3, help="runs, after one warm-up")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument(
-        "--quick", action="store_true", help="the small model, two steps with four short texts, one run"
-    )
     chosen = parser.parse_args()
-    if chosen.quick:
-        chosen.sizes, chosen.batch, chosen.length, chosen.steps, chosen.runs = ["mini"], 4, 64, 2, 1
     texts = make_texts(chosen.batch * chosen.steps, chosen.length, SIZES["mini"]["vocab_size"])
     tokens = sum(len(text["input_ids"]) for text in texts)  # the same number for every vocabulary
 

@@ -1,6 +1,6 @@
 """Time and peak memory of a masked language model's training step, compared with transformers' RoFormer.
 
-    python benchmarks/training.py [--quick] [--device cpu|cuda]
+    python benchmarks/training.py [--device cpu|cuda]
 
 A step is forward, backward and AdamW on 8 texts of 512 tokens from 50,000 words, 15 % of them masked. The models have
 random weights and 12 layers of 768; each runs in its own process, in turns. Ours computes logits only at labels
@@ -92,10 +92,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, help="tokens per text; default 512, on a GPU also 2,048 and 8,192")
     parser.add_argument("--dropout", type=float, nargs="+", default=[0.0, 0.1], help="of attention")
     parser.add_argument("--runs", type=int, default=2, help="runs, after one warm-up")
-    parser.add_argument("--quick", action="store_true", help="two layers, two texts")
     chosen = parser.parse_args()
-    if chosen.quick:
-        chosen.layers, chosen.batch = 2, 2
     with measure.Figures(chosen.output) as figures:
         for device in [chosen.device] if chosen.device else ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]:
             show(figures, chosen, device)

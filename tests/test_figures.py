@@ -1,5 +1,6 @@
 """The tables of figures in README.md and docs/: printed from docs/figures/*.json, which benchmarks/ writes."""
 
+import gzip
 import html
 import json
 import re
@@ -180,6 +181,74 @@ def test_tables_of_training_are_made_from_its_kept_runs(name):
     for title, table in trained.KINDS[KEPT[name]](*folders_of(name)).items():
         rows = [[str(cell) for cell in row] for row in zip(*(of.cells for of in table.columns), strict=True)]
         assert rows == measure.texts_of(figures.read(name)["tables"][title]), title
+
+
+def kept(folder, output):
+    import keep
+
+    keep.keep(folder, output)
+    return output
+
+
+def test_a_kept_run_is_small_and_is_read_like_the_run(tmp_path):
+    import trained
+
+    ranks, log = [*range(1, 400)], [{"loss": 2.5, "grad_norm": 1.0, "step": 10}]
+    results = {"trained": {"1": {"ranks": ranks, "few": [0.5], "log": log}, "0": {"ranks": ranks}}, "before": {"x": 1}}
+    for name in ("rotary", "learned"):  # the runs of a pre-training lie in folders of their own
+        (tmp_path / "runs" / name / "stage-1").mkdir(parents=True)
+        (tmp_path / "runs" / name / "run.json").write_text('{"seed": 0}')
+        (tmp_path / "runs" / name / "stage-1" / "log.json").write_text(json.dumps(log))
+        (tmp_path / "runs" / name / "results.json").write_text(json.dumps(results))
+    found = kept(tmp_path / "runs", tmp_path / "kept")
+    paths = [path for path in sorted(found.rglob("*")) if path.is_file()]
+    assert [path.relative_to(found / "learned").as_posix() for path in paths[:4]] == [
+        "results.json", "results.json.gz", "run.json", "stage-1/log.json",
+    ]  # fmt: skip
+    assert json.loads(paths[3].read_text()) == [{"loss": 2.5, "step": 10}] and "400" not in paths[0].read_text()
+    read = trained.saved_in(found / "rotary")
+    results["trained"]["1"]["log"] = [{"loss": 2.5, "step": 10}]
+    assert read == results and list(read["trained"]) == ["1", "0"]  # tables have the order of the runs
+    for path in paths:  # keeping it once more, or what is kept already, changes no byte
+        for folder in (kept(tmp_path / "runs", tmp_path / "again"), kept(found, tmp_path / "twice")):
+            assert (folder / path.relative_to(found)).read_bytes() == path.read_bytes()
+            shutil.rmtree(folder)
+    with pytest.raises(FileExistsError):
+        kept(tmp_path / "runs", found)
+    with pytest.raises(SystemExit) as stop:
+        kept(BENCHMARKS, tmp_path / "nothing")
+    assert_states(str(stop.value), BENCHMARKS, "no run")
+
+
+def test_each_run_in_the_repository_was_kept_so():
+    import keep
+
+    for path in figures.RUNS.rglob("results.json"):
+        assert keep.split(json.loads(path.read_text(encoding="utf-8")))[1] == {}, path
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda old: b"", lambda old: old[:-9], lambda old: old[:-8] + b"\1" * 8, gzip.compress]
+)
+def test_damaged_lists_of_a_kept_run_are_named(tmp_path, damage):
+    import trained
+
+    shutil.copytree(figures.RUNS / "characters", tmp_path / "run")
+    path = tmp_path / "run" / "results.json.gz"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(SystemExit) as stop:
+        trained.saved_in(tmp_path / "run")
+    assert_states(str(stop.value), path, "damaged")
+
+
+def test_lists_beside_results_of_another_form_are_refused(tmp_path):
+    import trained
+
+    shutil.copytree(figures.RUNS / "characters", tmp_path / "run")
+    (tmp_path / "run" / "results.json").write_text(json.dumps(trained.saved_in(tmp_path / "run")))
+    with pytest.raises(SystemExit) as stop:
+        trained.saved_in(tmp_path / "run")
+    assert_states(str(stop.value), "results.json.gz", "log")
 
 
 @pytest.mark.parametrize(
