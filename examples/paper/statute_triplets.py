@@ -186,31 +186,36 @@ def clean(article: str, places: re.Pattern) -> str:
     return SPACE.sub("", article)
 
 
-def read_statutes(chosen: argparse.Namespace) -> list[Statute]:
-    """Return the statutes that are long enough, one of each group of near-duplicates."""
-    found = (text for chunk in read_chunks(chosen.laws) for text in chunk.documents(chosen.field))
+def read_laws(source: Path, field: str, least: int) -> list[tuple[str, str, list[str]]]:
+    """Return title, place and cleaned articles of the statutes with enough articles, one of each group of
+    near-duplicates."""
+    found = (text for chunk in read_chunks(source) for text in chunk.documents(field))
     texts = [text.encode("utf-8", "replace").decode("utf-8") for text in found]  # half a surrogate pair becomes "?"
     titles = [text.split("\n", 1)[0].strip() for text in texts]
     places = place_names(titles)
-    statutes, cleaned, seen = [], [], set()
+    laws, seen = [], set()
     for title, text in zip(titles, texts, strict=True):
         name = re.sub(r"[（(].*?[)）]", "", title)
         if name and name in seen:  # another version, or another part
             continue
         articles = articles_of(text, places)
-        if len(articles) >= chosen.articles:
-            middle = len(articles) // 2
+        if len(articles) >= least:
             seen.add(name)
-            place = found[0] if (found := places.match(name)) else ""
-            level = "province" if place.startswith(PROVINCES) else "place" if place else "nation"
-            matter = TITLE_WORDS.sub("", name[len(place) :])
-            statutes.append(Statute("".join(articles[:middle]), "".join(articles[middle:]), matter, level))
-            cleaned.append("\n".join(articles))
-    if not statutes:
-        raise TrainingError(f"{chosen.laws} has no statute with at least {chosen.articles} articles (第一条 …)")
-    groups = near_duplicates(cleaned, 0.5, progress=True)
+            place = places.match(name)
+            laws.append((name, place[0] if place else "", articles))
+    if not laws:
+        raise TrainingError(f"{source} has no statute with at least {least} articles (第一条 …)")
+    groups = near_duplicates(["\n".join(articles) for *_, articles in laws], 0.5, progress=True)
     first = {group: number for number, group in reversed([*enumerate(groups)])}
-    return [statutes[number] for number in sorted(first.values())]
+    return [laws[number] for number in sorted(first.values())]
+
+
+def halves_of(name: str, place: str, articles: list[str]) -> Statute:
+    """Return the halves of a statute's articles."""
+    middle = len(articles) // 2
+    level = "province" if place.startswith(PROVINCES) else "place" if place else "nation"
+    matter = TITLE_WORDS.sub("", name[len(place) :])
+    return Statute("".join(articles[:middle]), "".join(articles[middle:]), matter, level)
 
 
 def make_triplets(statutes: list[Statute], some: random.Random) -> list[dict]:
@@ -367,7 +372,8 @@ def main() -> None:
         return chosen.least <= count(text) <= chosen.most
 
     with output_folder(chosen.output) as folder:
-        statutes = [statute for statute in read_statutes(chosen) if fits(statute.first) and fits(statute.second)]
+        statutes = [halves_of(*law) for law in read_laws(chosen.laws, chosen.field, chosen.articles)]
+        statutes = [statute for statute in statutes if fits(statute.first) and fits(statute.second)]
         if len(statutes) < chosen.test + chosen.validation + 2:
             raise TrainingError(
                 f"{len(statutes):,} statutes have halves of the right length, too few for {chosen.test:,} test "
