@@ -5,7 +5,7 @@ import torch
 from helpers.messages import refused
 from helpers.small_models import small_config, small_model
 
-from modeling_roformer import RoFormerForMaskedLM, RoFormerModel
+from modeling_roformer import RoFormerModel
 from modeling_roformer.attention import RoFormerSelfAttention, check_kernel
 
 
@@ -23,30 +23,20 @@ def batch():
     return {"input_ids": ids, "attention_mask": mask}
 
 
-def test_sdpa_is_the_default():
-    assert RoFormerModel(small_config()).config._attn_implementation == "sdpa"
-
-
 def test_eager_attention_agrees(batch):
-    check_agreement("eager", batch)
-
-
-def check_agreement(implementation, batch, atol=1e-5):
     model = make_model()
-    with torch.no_grad():
-        expected = model(**batch).last_hidden_state
-        model.set_attn_implementation(implementation)
-        found = model(**batch).last_hidden_state
-        unpadded = model(batch["input_ids"]).last_hidden_state
-        model.set_attn_implementation("sdpa")
-        expected_unpadded = model(batch["input_ids"]).last_hidden_state
-    keep = batch["attention_mask"].bool()
-    torch.testing.assert_close(found[keep], expected[keep], atol=atol, rtol=0)
-    torch.testing.assert_close(unpadded, expected_unpadded, atol=atol, rtol=0)
+    for inputs, keep in ((batch, batch["attention_mask"].bool()), ({"input_ids": batch["input_ids"]}, ...)):
+        with torch.no_grad():
+            model.set_attn_implementation("sdpa")
+            expected = model(**inputs).last_hidden_state[keep]
+            model.set_attn_implementation("eager")
+            found = model(**inputs).last_hidden_state[keep]
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("implementation", ["eager", "sdpa", "flex_attention"])
+@pytest.mark.parametrize("implementation", ["sdpa", "flex_attention", "flash_attention_2"])
 def test_matrices_under_every_implementation(implementation, batch):
+    """No kernel is called for them, so this runs where flash attention is not installed."""
     eager, model = make_model("eager"), make_model(implementation)
     with torch.no_grad():
         expected, found = eager(**batch, output_attentions=True), model(**batch, output_attentions=True)
@@ -77,24 +67,19 @@ def test_masks_of_four_dimensions(implementation, form, batch):
     torch.testing.assert_close(found, torch.cat([first, second], dim=1), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("shape", [(2, 23), (2, 25), (1, 24), (2, 1, 24, 23), (2, 24, 24), (3, 1, 24, 24), (24,)])
-def test_masks_of_other_shapes_are_refused(shape, batch):
-    with refused(ValueError, "attention_mask", shape, (2, 24)):
-        make_model()(batch["input_ids"], attention_mask=torch.ones(shape))
+OTHER_SHAPES = {
+    "attention_mask": [(2, 23), (2, 25), (1, 24), (2, 1, 24, 23), (2, 24, 24), (3, 1, 24, 24), (2, 3, 24, 24), (24,)],
+    "position_ids": [(2, 23), (3, 24), (24,), (2, 24, 1)],
+}
 
 
-@pytest.mark.parametrize("shape", [(2, 23), (3, 24), (24,), (2, 24, 1)])
-def test_positions_of_other_shapes_are_refused(shape, batch):
-    with refused(ValueError, "position_ids", shape, (2, 24)):
-        make_model()(batch["input_ids"], position_ids=torch.zeros(shape, dtype=torch.long))
-
-
-def test_ids_or_embeddings(batch):
+@pytest.mark.parametrize("unpad", [False, True])
+@pytest.mark.parametrize("name", OTHER_SHAPES)
+def test_tensors_of_other_shapes_are_refused(name, unpad, batch):
     model = make_model()
-    with refused(ValueError, "input_ids", "inputs_embeds"):
-        model()
-    with refused(ValueError, "input_ids", "inputs_embeds"):
-        model(batch["input_ids"], inputs_embeds=torch.zeros(2, 24, 64))
+    for shape in OTHER_SHAPES[name]:
+        with refused(ValueError, name, shape, (2, 24)):
+            model(batch["input_ids"], unpad_inputs=unpad, **{name: torch.zeros(shape, dtype=torch.long)})
 
 
 @pytest.mark.parametrize("gradients", [True, False])
@@ -127,39 +112,11 @@ def test_some_refuse_masks_of_four_dimensions(implementation, batch):
         model(batch["input_ids"].to("meta"), attention_mask=torch.ones(2, 1, 24, 24, device="meta"))
 
 
-def test_flash_gives_the_matrices_eagerly(batch):
-    """No kernel is called for it, so this runs where flash attention is not installed."""
-    model, eager = make_model("flash_attention_2").to(torch.bfloat16), make_model("eager").to(torch.bfloat16)
-    with torch.no_grad():
-        found, expected = model(**batch, output_attentions=True), eager(**batch, output_attentions=True)
-    torch.testing.assert_close(found.attentions, expected.attentions)
-
-
 def test_dropout_is_off_in_evaluation_and_on_in_training(batch):
     model = make_model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.5)
     assert torch.equal(model(**batch).last_hidden_state, model(**batch).last_hidden_state)
     model.train()
     assert not torch.equal(model(**batch).last_hidden_state, model(**batch).last_hidden_state)
-
-
-def test_a_registered_implementation_is_used(batch):
-    """Checked as transformers' AttentionInterface promises; what arrives is already rotated."""
-    from transformers import AttentionInterface
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
-
-    seen = []
-
-    def recording(module, query, key, value, attention_mask, **kwargs):
-        seen.append(query.shape)
-        return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
-
-    AttentionInterface.register("recording", recording)
-    model = make_model()
-    with torch.no_grad():
-        expected = model(batch["input_ids"]).last_hidden_state
-        model.set_attn_implementation("recording")
-        torch.testing.assert_close(model(batch["input_ids"]).last_hidden_state, expected)
-    assert seen == [(2, 2, 24, 32)] * 2
 
 
 def test_a_config_without_an_implementation_is_eager(batch):
@@ -171,11 +128,6 @@ def test_a_config_without_an_implementation_is_eager(batch):
         assert torch.equal(model(**batch).last_hidden_state, expected)
     attention, hidden_states = RoFormerSelfAttention(small_config(), layer_idx=0), torch.randn(2, 5, 32)
     assert attention(hidden_states)[1].shape == (2, 2, 5, 5)
-
-
-def test_unknown_implementations_are_refused():
-    with pytest.raises(ValueError, match="attn_implementation"):
-        RoFormerForMaskedLM._from_config(small_config(), attn_implementation="fast_and_wrong")
 
 
 MASKS = {

@@ -41,22 +41,7 @@ def test_fields_and_defaults_are_those_of_transformers():
     }
 
 
-def test_fields_of_the_roformer_package_are_read():
-    """A config.json as roformer 0.4.3 writes it."""
-    config = RoFormerConfig.from_dict(
-        {
-            "architectures": ["RoFormerForMaskedLM"],
-            "embedding_size": 384,
-            "gradient_checkpointing": False,
-            "hidden_size": 384,
-            "model_type": "roformer",
-            "norm_type": "rms_norm",
-            "num_attention_heads": 6,
-            "pooler_activation": "linear",
-            "use_bias": False,
-        }
-    )
-    assert (config.norm_type, config.use_bias, config.pooler_activation) == ("rms_norm", False, "linear")
+LINEAR = {"attention_type": "linear"}
 
 
 @pytest.mark.parametrize(
@@ -83,7 +68,6 @@ def test_fields_of_the_roformer_package_are_read():
         ({"rope_parameters": {"rope_type": "linear", "factor": 2.0, "fraction": 1}}, ["'linear'", "fraction"]),
         ({"rope_parameters": {"rope_theta": 0.5}}, ["rope_theta", 0.5, 1]),
         ({"rope_theta": "10000"}, ["rope_theta", "'10000'", 1]),
-        ({"rope_scaling": "yarn"}, ["rope_parameters", "'yarn'", "dict"]),
         ({"pad_token_id": 500, "vocab_size": 100}, ["pad_token_id", 500, 100]),
         ({"pad_token_id": -1}, ["pad_token_id", -1]),
         ({"triplet_scorer": "tri"}, ["triplet_scorer", "'tri'", "cross", "bi"]),
@@ -96,11 +80,48 @@ def test_fields_of_the_roformer_package_are_read():
         ({"triplet_temperature": 0.0}, ["triplet_temperature", 0.0, 0]),
         ({"classifier_layers": 3}, ["classifier_layers", 3, 1, 2]),
         ({"triplet_margin": -0.1}, ["triplet_margin", -0.1, 0]),
+        (
+            {"position_encoding": "relative"},
+            ["position_encoding", "relative", "rotary", "learned", "sinusoidal", "none"],
+        ),
+        ({"position_encoding": "learned", "rotary_value": True}, ["rotary_value=True", "position_encoding", "learned"]),
+        ({"position_encoding": "none", "trainable_rope": True}, ["trainable_rope=True", "position_encoding", "none"]),
+        (
+            {"position_encoding": "sinusoidal", "rope_parameters": {"rope_theta": 500.0}},
+            ["rope_parameters", "500.0", "position_encoding", "sinusoidal"],
+        ),
+        ({"position_encoding": "sinusoidal", "embedding_size": 5}, ["embedding_size", 5]),
+        ({"position_encoding": "learned", "max_position_embeddings": 0}, ["max_position_embeddings", 0]),
+        ({"sinusoidal_scale": math.nan}, ["sinusoidal_scale", "nan"]),
+        ({"attention_type": "sparse"}, ["attention_type", "sparse", "softmax", "linear"]),
+        ({**LINEAR, "linear_feature_map": "relu"}, ["linear_feature_map", "relu", "elu", "softmax", "cosine", "favor"]),
+        ({**LINEAR, "linear_feature_map": "favor", "linear_num_features": 7}, ["linear_num_features", 7]),
+        ({**LINEAR, "linear_rotation": "before"}, ['linear_rotation="before"', 'linear_feature_map="favor"', "elu"]),
+        ({**LINEAR, "linear_rotation": "within"}, ["linear_rotation", "within", "after", "before"]),
+        (
+            {**LINEAR, "rope_parameters": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}},
+            ["rope_type", "yarn", "attention_factor", "1.0"],
+        ),
+        (
+            {**LINEAR, "linear_feature_map": "favor", "trainable_rope": True, "rotary_value": True},
+            ["trainable_rope=True"],
+        ),
+        ({**LINEAR, "prefix_lm": True}, ["prefix_lm=True", 'attention_type="linear"']),
     ],
 )
-def test_sizes_that_describe_no_model_are_refused(fields, facts):
+def test_fields_that_describe_no_model_are_refused(fields, facts):
     with refused(ValueError, *facts):
         RoFormerConfig(**fields)
+    config = RoFormerConfig()
+    with refused(ValueError, *facts):  # also where they are set before a model is made
+        for name, value in fields.items():
+            setattr(config, name, value)
+        config.check()
+
+
+def test_rope_scaling_is_a_dict():
+    with refused(ValueError, "rope_parameters", "'yarn'", "dict"):
+        RoFormerConfig(rope_scaling="yarn")
 
 
 def test_embedding_size_follows_hidden_size():

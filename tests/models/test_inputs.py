@@ -16,13 +16,14 @@ FIELDS = {"vocab_size": 50, "num_labels": 3}
 
 
 def make_model(head, **fields):
-    model = getattr(ours, head)(small_config(**{**FIELDS, **fields})).eval()
+    config_class = ours.NezhaConfig if head.startswith("Nezha") else ours.RoFormerConfig
+    model = getattr(ours, head)(small_config(config_class, **{**FIELDS, **fields})).eval()
 
     def refuse(*args):
         raise AssertionError("something was computed")
 
     # Bad input is refused before the first layer is reached.
-    getattr(model, "roformer", model).embeddings.register_forward_pre_hook(refuse)
+    model.base_model.embeddings.register_forward_pre_hook(refuse)
     return model
 
 
@@ -41,9 +42,10 @@ def make_model(head, **fields):
         ({"input_ids": IDS, "inputs_embeds": torch.zeros(2, 4, 16)}, ("input_ids", "inputs_embeds")),
     ],
 )
-def test_no_batch_of_tokens(inputs, facts):
+@pytest.mark.parametrize("name", ["RoFormerModel", "NezhaModel"])
+def test_no_batch_of_tokens(name, inputs, facts):
     with refused(ValueError, *facts):
-        make_model("RoFormerModel")(**inputs)
+        make_model(name)(**inputs)
 
 
 @pytest.mark.parametrize(
@@ -56,11 +58,14 @@ def test_no_batch_of_tokens(inputs, facts):
         ({"input_ids": IDS, "position_ids": MASK - 1}, ("position_ids", -1)),
         ({"input_ids": IDS, "position_ids": MASK - 0.5}, ("position_ids", torch.float32, 64)),
         ({"input_ids": IDS, "position_ids": MASK.to(torch.uint8)}, ("position_ids", torch.uint8, 64)),
+        ({"input_ids": IDS, "position_ids": MASK[:1, :3]}, ("position_ids", (1, 3), (2, 4))),
+        ({"input_ids": IDS, "attention_mask": MASK[:, :3]}, ("attention_mask", (2, 3), (2, 4))),
     ],
 )
-def test_values_out_of_range(inputs, facts):
+@pytest.mark.parametrize("name", ["RoFormerModel", "NezhaModel"])
+def test_values_out_of_range(name, inputs, facts):
     with refused(ValueError, *facts):
-        make_model("RoFormerModel")(attention_mask=MASK, **inputs)
+        make_model(name)(**{"attention_mask": MASK, **inputs})
 
 
 @pytest.mark.parametrize(
@@ -72,11 +77,14 @@ def test_values_out_of_range(inputs, facts):
         ("RoFormerForTokenClassification", MASK * 3, (3, 2, -100)),
         ("RoFormerForSequenceClassification", torch.tensor([0, 3]), (3, 2, -100)),
         ("RoFormerForSequenceClassification", torch.tensor([0, -1]), (-1, 2, -100)),
+        ("NezhaForMaskedLM", IDS + 47, (56, 49, -100)),
+        ("NezhaForNextSentencePrediction", torch.tensor([3, 0]), (3, 1, -100)),
     ],
 )
 def test_labels_out_of_range(head, labels, facts):
     with refused(ValueError, "labels", *facts):
-        make_model(head, is_decoder=head == "RoFormerForCausalLM")(IDS, attention_mask=MASK, labels=labels)
+        fields = {"is_decoder": True} if head == "RoFormerForCausalLM" else {}
+        make_model(head, **fields)(IDS, attention_mask=MASK, labels=labels)
 
 
 def test_choices_out_of_range():

@@ -109,13 +109,6 @@ def test_dropout_leaves_the_residual():
     torch.testing.assert_close(layer.attention.output(x, residual), expected)
 
 
-def test_the_pooler_reads_the_first_token():
-    model = make_model(RoFormerModel, add_pooling_layer=True, pooler_activation="tanh")
-    outputs = model(torch.tensor([[2, 9, 7, 3], [2, 8, 8, 3]]))
-    expected = torch.tanh(model.pooler.dense(outputs.last_hidden_state[:, 0]))
-    torch.testing.assert_close(outputs.pooler_output, expected)
-
-
 def test_factorised_embeddings():
     model = make_model(embedding_size=16)
     ids = torch.randint(5, 80, (2, 20))

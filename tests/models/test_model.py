@@ -97,29 +97,17 @@ def test_equals_transformers_at_its_longest(head):
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_state_dict_loads_in_transformers(head):
-    our_model, their_model = make_pair(head, embedding_size=32)
-    fresh = getattr(theirs, head)(their_model.config).eval()
-    result = fresh.load_state_dict(our_model.state_dict(), strict=False)
-    assert not result.unexpected_keys
-    assert all(key.endswith(TABLE) for key in result.missing_keys)
-    assert not any(TABLE in key for key in our_model.state_dict())
-    batch = batch_for(head)
-    with torch.no_grad():
-        assert_same(fresh(**batch), our_model(**batch), batch["attention_mask"])
-
-
-@pytest.mark.parametrize("head", HEADS)
 def test_saved_folder_loads_in_transformers_and_back(head, tmp_path):
-    our_model, their_model = make_pair(head)
+    our_model, their_model = make_pair(head, embedding_size=32)
     batch = batch_for(head)
     our_model.save_pretrained(tmp_path / "ours")
-    theirs_loaded = getattr(theirs, head).from_pretrained(tmp_path / "ours").eval()
+    theirs_loaded, report = getattr(theirs, head).from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert not report["unexpected_keys"] and all(key.endswith(TABLE) for key in report["missing_keys"])
     their_model.save_pretrained(tmp_path / "theirs")
     ours_loaded = getattr(ours, head).from_pretrained(tmp_path / "theirs")
     with torch.no_grad():
         expected = our_model(**batch)
-        assert_same(theirs_loaded(**batch), expected, batch["attention_mask"])
+        assert_same(theirs_loaded.eval()(**batch), expected, batch["attention_mask"])
         assert_same(ours_loaded(**batch), expected, batch["attention_mask"])
 
 
@@ -272,16 +260,6 @@ def test_padding_changes_nothing():
         torch.testing.assert_close(model(**left).last_hidden_state[:, 13:], expected, atol=1e-5, rtol=0)
 
 
-def test_embeddings_in_place_of_ids():
-    model, _ = make_pair("RoFormerModel", embedding_size=32)
-    batch = make_batch()
-    embeds = model.get_input_embeddings()(batch["input_ids"])
-    rest = {name: tensor for name, tensor in batch.items() if name != "input_ids"}
-    with torch.no_grad():
-        expected = model(**batch).last_hidden_state
-        torch.testing.assert_close(model(inputs_embeds=embeds, **rest).last_hidden_state, expected)
-
-
 @pytest.mark.parametrize("length", [8192, 16384])
 def test_long_texts_run(length):
     config = ours.RoFormerConfig(**{**SIZES, "num_hidden_layers": 1, "num_attention_heads": 1, "hidden_size": 32})
@@ -323,17 +301,6 @@ def test_compiles_whole():
         assert_same(compiled(**batch), model(**batch), batch["attention_mask"])
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_as_close_as_transformers(dtype):
-    our_model, their_model = make_pair("RoFormerModel")
-    batch = make_batch(padded=False)
-    with torch.no_grad():
-        exact = our_model(**batch).last_hidden_state
-        our_error = (our_model.to(dtype)(**batch).last_hidden_state.float() - exact).abs().mean()
-        their_error = (their_model.to(dtype)(**batch).last_hidden_state.float() - exact).abs().mean()
-    assert our_error <= their_error * 1.1
-
-
 def test_vocabulary_can_be_resized():
     model, _ = make_pair()
     model.resize_token_embeddings(SIZES["vocab_size"] + 7)
@@ -353,20 +320,6 @@ def test_a_mask_of_one_row_for_all_queries_equals_transformers(implementation):
         expected = their_model(**batch, attention_mask=added)
         for mask in (added, keep[:, None, None].bool()):
             assert_same(our_model(**batch, attention_mask=mask), expected, keep)
-
-
-@pytest.mark.parametrize(
-    ("mask", "facts"),
-    [
-        (torch.ones(3, 3, 40, 40), ["(3, 3, 40, 40)", "(3, 40)"]),
-        (torch.ones(3, 1, 2, 40), ["(3, 1, 2, 40)", "(3, 40)"]),
-        ([[1] * 40] * 3, ["list", "tensor"]),
-    ],
-)
-def test_masks_that_do_not_fit_are_named(mask, facts):
-    model = ours.RoFormerModel(ours.RoFormerConfig(**SIZES))
-    with refused(ValueError, "attention_mask", *facts):
-        model(make_batch()["input_ids"], mask)
 
 
 @pytest.mark.parametrize(
@@ -417,6 +370,7 @@ IDS = torch.tensor([[2, 7, 8, 3], [2, 9, 3, 1]])
         ({"input_ids": IDS > 3}, ["input_ids", "torch.bool"]),
         ({"input_ids": IDS, "position_ids": [[0, 1, 2, 3]]}, ["position_ids", "list", "tensor"]),
         ({"input_ids": IDS, "token_type_ids": [[0] * 4] * 2}, ["token_type_ids", "list", "tensor"]),
+        ({"input_ids": IDS, "attention_mask": [[1] * 4] * 2}, ["attention_mask", "list", "tensor"]),
         ({"inputs_embeds": torch.zeros(2, 4, 63)}, ["inputs_embeds", "(2, 4, 63)", "(2, 4, 64)"]),
     ],
 )

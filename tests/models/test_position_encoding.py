@@ -1,6 +1,5 @@
 """Other position encodings than rotary: against equation 4, against BERT, and wherever a rotary model works."""
 
-import json
 import math
 
 import pytest
@@ -24,9 +23,7 @@ VOCABULARY = REPOSITORY / "tests" / "fixtures" / "legacy" / "word" / "vocab.txt"
 
 LONGEST = 24
 OTHERS = ["learned", "sinusoidal", "none"]
-ABSOLUTE = ["learned", "sinusoidal"]
 TABLE = "embeddings.position_embeddings.weight"
-V2 = {"norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu"}
 
 
 def make_model(encoding, head=RoFormerModel, **fields):
@@ -122,76 +119,11 @@ def test_encodings_differ_in_the_table_alone():
         assert make_model(encoding).state_dict().keys() - names == more
 
 
-@pytest.mark.parametrize("encoding", OTHERS)
-@pytest.mark.parametrize("variant", [{}, V2], ids=["v1", "v2"])
-def test_padding_and_unpadding_change_nothing(encoding, variant, monkeypatch):
-    monkeypatch.setattr("modeling_roformer.unpadding.LEAST_SAVED", 1)  # small models gain nothing, and would not pack
-    model, ids = make_model(encoding, **variant), make_ids()
-    with torch.no_grad():
-        alone = model(ids[:1, :7]).last_hidden_state[0]
-        for side in ("left", "right"):
-            mask, positions = torch.ones_like(ids), torch.arange(12).expand(2, 12).clone()
-            batch = ids.clone()
-            at = slice(5, 12) if side == "left" else slice(0, 7)
-            mask[0], batch[0] = 0, 0
-            mask[0, at], batch[0, at], positions[0] = 1, ids[0, :7], positions[0] - at.start
-            inputs = {"input_ids": batch, "attention_mask": mask, "position_ids": positions.clamp(min=0)}
-            found = [model(**inputs, unpad_inputs=unpad).last_hidden_state for unpad in (False, True)]
-            for states in found:
-                torch.testing.assert_close(states[0, at], alone, atol=1e-5, rtol=0)
-            if side == "right":
-                assert not found[1][0, 7:].any()  # it was unpadded
-                states = model(batch, mask, unpad_inputs=True).last_hidden_state
-                torch.testing.assert_close(states[0, at], alone, atol=1e-5, rtol=0)
-
-
 def make_decoder(encoding, **fields):
     model = make_model(encoding, RoFormerForCausalLM, is_decoder=True, **fields)
     model.generation_config.eos_token_id = None
     model.generation_config.pad_token_id = 0
     return model
-
-
-@pytest.mark.parametrize("encoding", OTHERS)
-@pytest.mark.parametrize("prefix_lm", [False, True], ids=["causal", "prefix"])
-def test_a_cache_changes_nothing(encoding, prefix_lm):
-    model, ids = make_decoder(encoding, prefix_lm=prefix_lm), make_ids()
-    segments = torch.tensor([[0] * 4 + [1] * 8] * 2)
-    with torch.no_grad():
-        expected = model(ids, token_type_ids=segments, use_cache=False).logits
-        for cache in (None, StaticCache(config=model.config, max_cache_len=LONGEST)):
-            first = model(ids[:, :5], token_type_ids=segments[:, :5], past_key_values=cache, use_cache=True)
-            second = model(ids[:, 5:], token_type_ids=segments[:, 5:], past_key_values=first.past_key_values)
-            torch.testing.assert_close(torch.cat([first.logits, second.logits], 1), expected, atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("encoding", ABSOLUTE)
-def test_generation_after_left_padding(encoding):
-    model, prompt = make_decoder(encoding), make_ids(1, 6)
-    ids, mask = torch.nn.functional.pad(prompt, (4, 0)), torch.tensor([[0] * 4 + [1] * 6])
-    with torch.no_grad():
-        found = model.generate(ids, attention_mask=mask, max_new_tokens=6, do_sample=False)[:, 4:]
-        expected = prompt
-        for _ in range(6):
-            word = model(expected, use_cache=False).logits[:, -1:].argmax(-1)
-            expected = torch.cat([expected, word], dim=1)
-    assert found.tolist() == expected.tolist()
-
-
-@pytest.mark.parametrize("encoding", OTHERS)
-def test_gradients_are_the_same_with_checkpointing(encoding):
-    ids, gradients = make_ids(), []
-    for checkpointing in (False, True):
-        model = make_model(encoding, RoFormerForMaskedLM, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-        model.train()
-        if checkpointing:
-            model.gradient_checkpointing_enable()
-        model(ids, labels=ids).loss.backward()
-        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
-    assert all(gradient is not None for gradient in gradients[0].values())
-    torch.testing.assert_close(gradients[0], gradients[1])
-    if encoding == "learned":
-        assert gradients[0][f"roformer.{TABLE}"][:12].any() and not gradients[0][f"roformer.{TABLE}"][12:].any()
 
 
 @pytest.mark.parametrize("encoding", OTHERS)
@@ -205,19 +137,6 @@ def test_compiled_and_exported_it_is_the_same(encoding):
             expected = model(make_ids(*shape)).last_hidden_state
             for found in (compiled(make_ids(*shape)), exported(input_ids=make_ids(*shape))):
                 torch.testing.assert_close(found.last_hidden_state, expected, atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("encoding", OTHERS)
-@pytest.mark.parametrize("variant", [{}, V2], ids=["v1", "v2"])
-def test_it_is_saved_under_a_name_that_transformers_refuses(encoding, variant, tmp_path):
-    model = make_model(encoding, RoFormerForMaskedLM, **variant)
-    model.save_pretrained(tmp_path)
-    saved = json.loads((tmp_path / "config.json").read_text())
-    assert (saved["model_type"], saved["position_encoding"]) == ("roformer_x", encoding)
-    loaded = AutoModelForMaskedLM.from_pretrained(tmp_path)
-    assert type(loaded) is RoFormerForMaskedLM and loaded.config.position_encoding == encoding
-    with torch.no_grad():
-        torch.testing.assert_close(loaded(make_ids()).logits, model(make_ids()).logits)
 
 
 def test_a_table_that_is_missing_or_has_no_place_is_named(tmp_path):
@@ -255,34 +174,6 @@ def test_texts_longer_than_the_table_are_refused():
         decoder(make_ids(1, 20), past_key_values=cache)
         with refused(ValueError, *facts):
             decoder(make_ids(1, 5), past_key_values=cache)
-
-
-@pytest.mark.parametrize(
-    ("fields", "facts"),
-    [
-        (
-            {"position_encoding": "relative"},
-            ("position_encoding", "relative", "rotary", "learned", "sinusoidal", "none"),
-        ),
-        ({"position_encoding": "learned", "rotary_value": True}, ("rotary_value=True", "position_encoding", "learned")),
-        ({"position_encoding": "none", "trainable_rope": True}, ("trainable_rope=True", "position_encoding", "none")),
-        (
-            {"position_encoding": "sinusoidal", "rope_parameters": {"rope_theta": 500.0}},
-            ("rope_parameters", "500.0", "position_encoding", "sinusoidal"),
-        ),
-        ({"position_encoding": "sinusoidal", "embedding_size": 5}, ("embedding_size", 5)),
-        ({"position_encoding": "learned", "max_position_embeddings": 0}, ("max_position_embeddings", 0)),
-        ({"sinusoidal_scale": math.nan}, ("sinusoidal_scale", "nan")),
-    ],
-)
-def test_fields_that_do_not_go_together_are_refused(fields, facts):
-    with refused(ValueError, *facts):
-        RoFormerConfig(**fields)
-    config = RoFormerConfig()
-    with refused(ValueError, *facts):
-        for name, value in fields.items():
-            setattr(config, name, value)
-        RoFormerModel(config)
 
 
 def test_nezha_has_positions_of_its_own():

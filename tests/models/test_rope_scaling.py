@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 from helpers.messages import refused
-from helpers.small_models import small_config, small_model
+from helpers.small_models import small_model
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from modeling_roformer import RoFormerForCausalLM, RoFormerForMaskedLM
+from modeling_roformer import RoFormerForCausalLM
 from modeling_roformer import model as model_module
 from modeling_roformer.rotary import attention_factor, scaled_inverse_frequencies
 
@@ -154,11 +154,6 @@ def test_frequencies_reach_the_scores(name):
     torch.testing.assert_close(found, torch.stack(expected), atol=2e-5, rtol=0)
 
 
-def test_rope_theta():
-    found = scaled_inverse_frequencies(small_config(rope_theta=500.0), 5, torch.device("cpu"))
-    torch.testing.assert_close(found, 500.0 ** (-torch.arange(0, 16, 2, dtype=torch.float64) / 16))
-
-
 @pytest.mark.parametrize("name", TYPES)
 def test_the_same_text_gives_the_same_output_whatever_stands_beside_it(name):
     model = small_model(rope_parameters=TYPES[name])
@@ -175,15 +170,6 @@ def test_the_same_text_gives_the_same_output_whatever_stands_beside_it(name):
     assert torch.equal(alone, again)
     torch.testing.assert_close(together[:1, :20], alone, atol=1e-5, rtol=0)
     torch.testing.assert_close(together[1:], long_alone, atol=1e-5, rtol=0)
-
-
-def test_dynamic_is_the_papers_rope_up_to_the_trained_length():
-    plain, dynamic = small_model(), small_model(rope_parameters=TYPES["dynamic"])
-    with torch.no_grad():
-        torch.testing.assert_close(
-            dynamic(make_ids(s=16)).last_hidden_state, plain(make_ids(s=16)).last_hidden_state, atol=1e-5, rtol=0
-        )
-        assert (dynamic(make_ids()).last_hidden_state - plain(make_ids()).last_hidden_state).abs().max() > 1e-2
 
 
 def test_dynamic_takes_the_length_from_positions_that_are_given(monkeypatch):
@@ -248,20 +234,6 @@ def test_generation_is_the_same_with_and_without_cache(name):
     if name == "dynamic":
         with refused(ValueError, '"dynamic"', "past_key_values", "use_cache=False"):
             model.generate(make_ids(s=12), max_new_tokens=2, use_cache=True)
-
-
-def test_the_config_survives_saving(tmp_path):
-    small_model(RoFormerForMaskedLM, rope_parameters=TYPES["yarn"]).save_pretrained(tmp_path)
-    loaded = RoFormerForMaskedLM.from_pretrained(tmp_path)
-    assert loaded.config.rope_parameters == {**TYPES["yarn"], "rope_theta": 10000.0}
-
-
-def test_a_longer_text_than_was_trained_on_can_be_asked_for_when_loading(tmp_path):
-    small_model(RoFormerForMaskedLM).save_pretrained(tmp_path)
-    loaded = RoFormerForMaskedLM.from_pretrained(tmp_path, rope_parameters={"rope_theta": 10000.0, **TYPES["linear"]})
-    expected = torch.tensor(expected_frequencies("linear", 1), dtype=torch.float64)
-    found = scaled_inverse_frequencies(loaded.config, 1, torch.device("cpu")).double()
-    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("beams", [1, 3])

@@ -69,7 +69,14 @@ def test_with_sinusoidal_positions_it_is_marian(activation, scale):
 @pytest.mark.parametrize("pad_token_id", [0, None])
 def test_scaled_word_vectors_begin_with_variance_1(pad_token_id):
     """As in arXiv:1706.03762, so that sinusoids, of variance 1/2, do not hide them."""
-    config = RoFormerSeq2SeqConfig(vocab_size=500, d_model=64, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2)
+    config = RoFormerSeq2SeqConfig(
+        vocab_size=500,
+        d_model=64,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+    )
     config.pad_token_id = pad_token_id
     model = RoFormerForConditionalGeneration(config)
     words = model.get_input_embeddings().weight
@@ -410,13 +417,6 @@ def test_input_that_does_not_fit(inputs, facts):
 def test_labels_need_special_tokens(name):
     with refused(ValueError, name, None, "decoder_input_ids", "labels"):
         make_model(**{name: None})(TARGET, labels=TARGET)
-
-
-def test_flex_attention_is_refused_on_a_cpu():
-    model = make_model()
-    model.set_attn_implementation("flex_attention")
-    with refused(ValueError, "flex_attention", "CPU"):
-        model(TARGET, labels=TARGET)
 
 
 def test_an_argument_that_nothing_reads_is_named(monkeypatch):

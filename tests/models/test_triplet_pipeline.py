@@ -9,7 +9,6 @@ import torch
 from helpers import hub_server, triplets
 from helpers.absent_package import run_without_package
 from helpers.messages import refused
-from helpers.paths import SHARED, needs_shared
 from helpers.properties import max_examples
 from helpers.small_models import small_config
 from helpers.triplets import (
@@ -19,7 +18,6 @@ from helpers.triplets import (
     VOCABULARY,
     assert_answers,
     expected_answers,
-    make_model,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -218,19 +216,3 @@ def test_with_code_only_it_loads_saves_and_loads_again(hub, folder, tmp_path):
         assert_answers(found, expected)
     # What was saved without the package is read with it.
     assert_answers(pipeline("triplet-matching", model=str(tmp_path / "again"))(TRIPLETS), expected)
-
-
-@needs_shared
-@pytest.mark.parametrize("scorer", ["cross", "bi"])
-def test_court_cases(scorer, tmp_path):
-    """Triplets of CAIL2019-SCM, each of some thousand characters."""
-    lines = (SHARED / "cail2019_scm" / "dev.jsonl").read_text(encoding="utf-8").split("\n")[:4]
-    rows = [json.loads(line) for line in lines]
-    characters = sorted({c for row in rows for name in "ABC" for c in row[name].lower() if not c.isspace()})
-    (tmp_path / "vocab.txt").write_text("\n".join([*VOCABULARY[:5], *characters]) + "\n", encoding="utf-8")
-    tokenizer = RoFormerTokenizer.from_pretrained(tmp_path)
-    model = make_model(scorer, vocab_size=len(characters) + 5)
-    match = TripletMatchingPipeline(model=model, tokenizer=tokenizer)
-    model.save_pretrained(tmp_path)
-    expected = expected_answers(tmp_path, tokenizer, rows)
-    assert_answers(match(rows, batch_size=4), expected, atol=1e-4)

@@ -89,9 +89,10 @@ def test_an_attention_function_of_ones_own_may_read_what_it_likes(warnings):
 
     AttentionInterface.register("tempered", attention)
     model = make_model("RoFormerModel")
-    model.set_attn_implementation("tempered")
     with torch.no_grad():
-        model(IDS, temperature=2.0)
+        expected = model(IDS).last_hidden_state
+        model.set_attn_implementation("tempered")
+        torch.testing.assert_close(model(IDS, temperature=2.0).last_hidden_state, expected)
     assert seen == [2.0]
     assert not warnings
 
