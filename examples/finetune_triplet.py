@@ -9,6 +9,7 @@ See docs/triplets.md.
 
 import argparse
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import datasets
@@ -19,8 +20,8 @@ from modeling_roformer import RoFormerForTripletMatching, training
 PARTS, TRAINED = ("train", "validation", "test"), "trained"
 
 
-def read_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def make_parser(description: str | None = __doc__) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="folder of a saved RoFormer, or its name on the Hub")
     parser.add_argument("--train", required=True, help="training triplets")
     parser.add_argument("--validation", help="triplets for choosing the epoch and the seed")
@@ -40,7 +41,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--accumulation", type=int, default=1, help="batches per step")
     parser.add_argument("--learning-rate", type=float, help="default: chosen by the width of the model")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
-    return parser.parse_args()
+    return parser
 
 
 def split(parts: dict[str, datasets.Dataset], seed: int) -> dict[str, datasets.Dataset]:
@@ -95,8 +96,7 @@ def make_trainer(chosen: argparse.Namespace, parts: dict[str, datasets.Dataset],
     )
 
 
-def main() -> None:
-    chosen = read_arguments()
+def fine_tune(chosen: argparse.Namespace, make_trainer: Callable[..., Trainer] = make_trainer) -> None:
     chosen.learning_rate = chosen.learning_rate or training.fine_tuning_rate(AutoConfig.from_pretrained(chosen.model))
     data = {name: getattr(chosen, name) for name in (*PARTS, "model")}
     with training.start_run(chosen.output, vars(chosen), data, chosen.resume) as run:
@@ -134,4 +134,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     with training.exit_on_error("finetune_triplet"):
-        main()
+        fine_tune(make_parser().parse_args())
