@@ -1,18 +1,23 @@
 """Train a character language model with Performer, without and with RoPE: Figure 3 (right) of the RoFormer paper.
 
-    python examples/paper/char_lm.py TEXT --output RUNS [--unit byte] [--prompt "ROMEO:"] [--paper]
+    python examples/paper/char_lm.py TEXT --output RUNS [--unit byte] [--seeds 0 1 2] [--paper]
 
 TEXT is any text file; the paper uses enwik8, a dump of Wikipedia. The first 90 % are for training, the next 5 % for the
-validation loss, and the last 5 % for the bits per character that are printed at the end. All models start with the same
-weights and random features and read the same batches. They differ in where RoPE is applied: nowhere ("none"), "after"
-Performer's feature map (equation 19), or "before" it. `--paper` sets the paper's size: 12 layers of 768 with 12 heads,
-texts of 1,024 tokens, batches of 128, learning rate 1e-4; and the 266 features of the code that the paper cites,
-64·ln 64 for heads of 64.
+validation loss, and the last 5 % for the bits per character that are printed at the end. All models of a seed start
+with the same weights and random features and read the same batches. They differ in their positions: "none", "learned"
+ones that are added to the embeddings, RoPE "after" Performer's feature map (equation 19) or "before" it, or "both",
+learned ones and RoPE before the map. The code that the paper cites compares "learned" and "both". `--paper` sets the
+paper's size: 12 layers of 768 with 12 heads, texts of 1,024 tokens, batches of 128, learning rate 1e-4; and the 266
+features of the cited code, 64·ln 64 for heads of 64.
+
+Each run is a folder, RUNS/seed-0/none. Several processes may share RUNS, such as `--variants none --seeds 1`. The whole
+command with --resume then prints the table.
 """
 
 import argparse
 import math
 import shutil
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -22,22 +27,30 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Trainer, TrainingArguments, set_seed
 
 from modeling_roformer import RoFormerConfig, RoFormerForCausalLM
+from modeling_roformer.rotary import LearnedPositionEmbeddings
 from modeling_roformer.training import (
     FiniteCallback,
     TrainingError,
     draw_panels,
     exit_on_error,
     last_checkpoint,
+    spread,
     start_run,
 )
-from modeling_roformer.training.comparing.curves import points, smooth
+from modeling_roformer.training.comparing.curves import mean_curve, points, smooth
 
-VARIANTS = {
+VARIANTS = {  # fields of the configuration
     "none": {"position_encoding": "none"},
+    "learned": {"position_encoding": "learned"},
     "after": {"linear_rotation": "after"},
     "before": {"linear_rotation": "before"},
+    "both": {"linear_rotation": "before"},
 }
-LONGEST_PROMPT = 100  # characters, by default: a text may have all its characters on one line
+TITLES = {
+    "after": "RoPE after the map (equation 19)",
+    "before": "RoPE before the map",
+    "both": "learned, and RoPE before the map",
+}
 PAPER = {
     "layers": 12,
     "hidden_size": 768,
@@ -52,9 +65,9 @@ PAPER = {
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=Path, help="a text file")
-    parser.add_argument("--output", type=Path, required=True, help="a new folder, for the models of all variants")
+    parser.add_argument("--output", type=Path, required=True, help="folder of the runs")
     parser.add_argument("--resume", action="store_true", help="go on with the runs in --output")
-    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS), help="where RoPE is applied")
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS), help="positions")
     parser.add_argument("--unit", choices=("character", "byte"), default="character", help="a token")
     parser.add_argument("--paper", action="store_true", help="the paper's size, in place of the next seven options")
     parser.add_argument("--layers", type=int, default=4)
@@ -72,9 +85,7 @@ def read_arguments() -> argparse.Namespace:
         "--device-batch", type=int, help="texts that a device computes at once; default: the whole batch"
     )
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--prompt", help="text to continue at the end; default: the start of the first line of TEXT")
-    parser.add_argument("--new-tokens", type=int, default=200)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds of weights, features and batches")
     chosen = parser.parse_args()
     if chosen.paper:
         vars(chosen).update(PAPER)
@@ -107,8 +118,9 @@ def texts_of(ids: torch.Tensor, length: int, name: str) -> list[dict[str, torch.
     return [{"input_ids": piece, "labels": piece} for piece in pieces]
 
 
-def config_of(variant: str, vocabulary: int, chosen: argparse.Namespace) -> RoFormerConfig:
-    return RoFormerConfig(
+def new_model(variant: str, vocabulary: int, seed: int, chosen: argparse.Namespace) -> RoFormerForCausalLM:
+    """Return a model with random weights from the seed."""
+    config = RoFormerConfig(
         vocab_size=vocabulary,
         hidden_size=chosen.hidden_size,
         num_hidden_layers=chosen.layers,
@@ -120,22 +132,24 @@ def config_of(variant: str, vocabulary: int, chosen: argparse.Namespace) -> RoFo
         attention_type="linear",
         linear_feature_map="favor",
         linear_num_features=chosen.features,
-        linear_seed=chosen.seed,
+        linear_seed=seed,
+        max_position_embeddings=chosen.length,
         **VARIANTS[variant],
     )
-
-
-def new_model(config: RoFormerConfig, seed: int) -> RoFormerForCausalLM:
-    """Return a model with random weights from the seed."""
     set_seed(seed)
-    return RoFormerForCausalLM(config)
+    model = RoFormerForCausalLM(config)
+    if variant == "both":  # which no configuration has
+        model.roformer.embeddings.position_embeddings = LearnedPositionEmbeddings(chosen.length, chosen.hidden_size)
+    return model
 
 
-def train(model: RoFormerForCausalLM, parts: dict[str, list], chosen: argparse.Namespace, folder: Path) -> Trainer:
+def train(
+    model: RoFormerForCausalLM, parts: dict[str, list], seed: int, chosen: argparse.Namespace, folder: Path
+) -> Trainer:
     """Train, from the last checkpoint if there is one."""
     arguments = TrainingArguments(
         str(folder),
-        seed=chosen.seed,
+        seed=seed,
         max_steps=chosen.steps,
         per_device_train_batch_size=chosen.device_batch,
         per_device_eval_batch_size=chosen.device_batch,
@@ -156,9 +170,18 @@ def train(model: RoFormerForCausalLM, parts: dict[str, list], chosen: argparse.N
     return trainer
 
 
+def table(runs: dict[str, list[dict]]) -> Table:
+    """Return a table with means and standard deviations over the runs of each variant."""
+    found = Table("positions", "seeds", "bits per character, test split", "validation loss")
+    for name, results in runs.items():
+        bits, losses = ([of[value] for of in results] for value in ("bits_per_character", "validation_loss"))
+        found.add_row(TITLES.get(name, name), str(len(results)), spread(bits, ".3f"), spread(losses, ".4f"))
+    return found
+
+
 def main() -> None:
-    """Train a model of each variant and show the results."""
-    chosen, console = read_arguments(), Console(markup=False)
+    """Train a model of each variant and seed, and show the results."""
+    chosen = read_arguments()
     text = chosen.text.read_text(encoding="utf-8-sig")
     if not text.strip():
         raise TrainingError(f"{chosen.text} is empty: use another file")
@@ -170,50 +193,38 @@ def main() -> None:
         for name, first, last in zip(("training", "validation", "test"), ends, ends[1:], strict=False)
     }
     in_test = len(tokenizer.decode(ids[ends[2] :])) / (len(ids) - ends[2])  # characters per token
-    with start_run(chosen.output, vars(chosen), {"text": chosen.text}, chosen.resume) as run:
-        start = new_model(config_of("none", len(tokenizer), chosen), chosen.seed).state_dict()
-        for name in [name for name in chosen.variants if name not in run.results]:
-            model, checkpoints = new_model(config_of(name, len(tokenizer), chosen), chosen.seed), run.folder / name
-            model.load_state_dict(start)
-            print(f"RoPE: {name}, {model.num_parameters():,} parameters, {len(parts['training']):,} training texts")
-            trainer = train(model, parts, chosen, checkpoints)
-            loss = trainer.evaluate(parts["test"], metric_key_prefix="test")["test_loss"]
-            model.config.use_cache = True
-            with run.saving(f"{name}-model") as folder:
-                model.save_pretrained(folder)
-                tokenizer.save_pretrained(folder)
-            run.results[name] = {
-                "bits_per_character": loss / math.log(2) / in_test,
-                "validation_loss": points(trainer.state.log_history, "eval_loss")[-1][1],
-                "log": trainer.state.log_history,
-            }
-            run.save_results()
-            shutil.rmtree(checkpoints)
-        table = Table("RoPE", "bits per character", "validation loss", title=str(chosen.text))
-        for name, result in run.results.items():
-            table.add_row(name, f"{result['bits_per_character']:.3f}", f"{result['validation_loss']:.4f}")
-        console.print(table)
-        logs = {name: result["log"] for name, result in run.results.items()}
-        panels = {
-            "training loss, smoothed": {name: smooth(points(log, "loss")) for name, log in logs.items()},
-            "validation loss": {name: points(log, "eval_loss") for name, log in logs.items()},
-        }
-        picture = draw_panels(run.folder / "losses.png", panels)
-        show_continuation(run.folder / f"{name}-model", name, tokenizer, text, chosen, console)
-        print(f"\nlosses: {picture}; each folder beside it has a model")
-
-
-def show_continuation(
-    place: Path, name: str, tokenizer: PreTrainedTokenizerFast, text: str, chosen: argparse.Namespace, console: Console
-) -> None:
-    """Print what a saved model writes after a line of the text."""
-    model = RoFormerForCausalLM.from_pretrained(place)
-    prompt = chosen.prompt or next(line for line in text.splitlines(keepends=True) if line.strip())[:LONGEST_PROMPT]
-    inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
-    set_seed(chosen.seed)
-    # The size of the model's cache does not grow with the text.
-    new = model.generate(inputs["input_ids"], max_new_tokens=chosen.new_tokens, do_sample=True, top_p=0.9)
-    console.print(f"\nRoPE {name}, continued:\n{tokenizer.decode(new[0])}", markup=False, highlight=False)
+    settings = {name: value for name, value in vars(chosen).items() if name not in ("seeds", "variants")}
+    runs: dict[str, list[dict]] = {name: [] for name in chosen.variants}
+    for seed, name in product(chosen.seeds, chosen.variants):
+        data, folder = {"text": chosen.text}, chosen.output / f"seed-{seed}" / name
+        with start_run(folder, settings | {"seed": seed, "variant": name}, data, chosen.resume) as run:
+            if not run.results:
+                model = new_model(name, len(tokenizer), seed, chosen)
+                start = new_model("learned", len(tokenizer), seed, chosen).state_dict()
+                model.load_state_dict(start, strict=False)  # others than "learned" and "both" have no table
+                print(f"{name}, seed {seed}: {model.num_parameters():,} parameters, {len(parts['training']):,} texts")
+                trainer = train(model, parts, seed, chosen, folder / "checkpoints")
+                loss = trainer.evaluate(parts["test"], metric_key_prefix="test")["test_loss"]
+                run.results |= {
+                    "bits_per_character": loss / math.log(2) / in_test,
+                    "validation_loss": points(trainer.state.log_history, "eval_loss")[-1][1],
+                    "log": trainer.state.log_history,
+                }
+                run.save_results()
+                shutil.rmtree(folder / "checkpoints")
+            runs[name].append(run.results)
+    Console(markup=False).print(table(runs))
+    logs = {TITLES.get(name, name): [result["log"] for result in results] for name, results in runs.items()}
+    panels = {
+        "training loss, smoothed (nats per token)": {
+            name: mean_curve(smooth(points(log, "loss")) for log in of) for name, of in logs.items()
+        },
+        "validation loss (nats per token)": {
+            name: mean_curve(points(log, "eval_loss") for log in of) for name, of in logs.items()
+        },
+    }
+    picture = draw_panels(chosen.output / "curves.png", panels)
+    print(f"losses, means and ranges over the seeds: {picture}")
 
 
 if __name__ == "__main__":
