@@ -24,13 +24,10 @@ BLOCKS = [
     for match in figures.BLOCK.finditer(page.read_text(encoding="utf-8"))
 ]
 FOUND = {
-    "name": "training",
-    "command": "python benchmarks/training.py",
-    "commit": "abc1234",
-    "date": "2026-01-02",
+    "name": "training", "command": "python benchmarks/training.py", "commit": "abc1234", "date": "2026-01-02",
     "machine": {"cpu": "Some CPU", "cores": 2, "instructions": ["avx2", "avx512_vnni"], "load": 0.0},
     "versions": {"torch": "2.13.0", "transformers": "5.23.0"},
-}
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -254,14 +251,10 @@ def test_lists_beside_results_of_another_form_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("name", "part", "setting"),
     [
-        ("multi30k", "settings", "steps"),
-        ("multi30k", "data", "test"),
-        ("statutes", "settings", "scorer"),
-        ("statutes", "data", "train"),
-        ("retrieval", "settings", "epochs"),
-        ("retrieval", "data", "passages"),
+        ("multi30k", "settings", "steps"), ("multi30k", "data", "test"), ("statutes", "settings", "scorer"),
+        ("statutes", "data", "train"), ("retrieval", "settings", "epochs"), ("retrieval", "data", "passages"),
     ],
-)
+)  # fmt: skip
 def test_runs_that_cannot_be_compared_are_refused(tmp_path, name, part, setting):
     import trained
 
@@ -347,14 +340,10 @@ def test_status_names_every_table(capsys):
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        (r".*", "[]"),
-        (r".$", ""),
-        (r'"text": "1.5"', '"text": 1.5'),
-        (r'"machine"', '"machines"'),
-        (r'"command"', '"commands"'),
-        (r'"tables": .*}', '"tables": []}'),
+        (r".*", "[]"), (r".$", ""), (r'"text": "1.5"', '"text": 1.5'), (r'"machine"', '"machines"'),
+        (r'"command"', '"commands"'), (r'"tables": .*}', '"tables": []}'),
     ],
-)
+)  # fmt: skip
 def test_results_that_cannot_be_printed_are_named(results, old, new):
     path = results / "training.json"
     assert figures.read("training", results)

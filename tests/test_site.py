@@ -18,12 +18,9 @@ pytestmark = pytest.mark.site
 
 SITE = REPOSITORY / "build" / "site"
 PACKAGES = [
-    "modeling_roformer",
-    "modeling_roformer.conversion",
-    "modeling_roformer.hub",
-    "modeling_roformer.serving.onnx_export",
-    "modeling_roformer.serving.vectors",
-]
+    "modeling_roformer", "modeling_roformer.conversion", "modeling_roformer.hub",
+    "modeling_roformer.serving.onnx_export", "modeling_roformer.serving.vectors",
+]  # fmt: skip
 
 
 class Page(HTMLParser):

@@ -24,13 +24,10 @@ BERT4KERAS = os.environ.get("ROFORMER_BERT4KERAS_PYTHON")
 # Checkpoint: the Auto class that loads it, and the class that it gives.
 MASKED, CAUSAL = AutoModelForMaskedLM, AutoModelForCausalLM
 ARCHITECTURES = {
-    "v2": (MASKED, RoFormerForMaskedLM),
-    "gpt": (CAUSAL, RoFormerForCausalLM),
-    "sim": (CAUSAL, RoFormerForCausalLM),
-    "wobert": (MASKED, transformers.BertForMaskedLM),
-    "wobert_bert_order": (MASKED, transformers.BertForMaskedLM),
+    "v2": (MASKED, RoFormerForMaskedLM), "gpt": (CAUSAL, RoFormerForCausalLM), "sim": (CAUSAL, RoFormerForCausalLM),
+    "wobert": (MASKED, transformers.BertForMaskedLM), "wobert_bert_order": (MASKED, transformers.BertForMaskedLM),
     "wonezha": (MASKED, NezhaForMaskedLM),
-}
+}  # fmt: skip
 
 
 def assert_parity(model, reference: dict[str, np.ndarray], tolerance: float = 2e-5) -> None:

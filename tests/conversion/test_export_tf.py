@@ -37,15 +37,12 @@ LEGACY = FIXTURES / "legacy"
 BERT4KERAS = os.environ.get("ROFORMER_BERT4KERAS_PYTHON")
 # Fixture -> what bert4keras is told, besides where the files are.
 FAMILIES = {
-    "word": "model='roformer', with_mlm='linear'",
-    "factorized": "model='roformer', with_mlm='linear'",
-    "v2": "model='roformer_v2', with_mlm='linear'",
-    "gpt": "model='roformer', application='lm'",
+    "word": "model='roformer', with_mlm='linear'", "factorized": "model='roformer', with_mlm='linear'",
+    "v2": "model='roformer_v2', with_mlm='linear'", "gpt": "model='roformer', application='lm'",
     "sim": "model='roformer', application='unilm', with_pool='linear', with_mlm='linear'",
-    "wobert": "model='bert', with_mlm='linear'",
-    "wobert_bert_order": "model='bert', with_mlm='linear'",
+    "wobert": "model='bert', with_mlm='linear'", "wobert_bert_order": "model='bert', with_mlm='linear'",
     "wonezha": "model='nezha', with_mlm='linear'",
-}
+}  # fmt: skip
 DTYPES = ["bfloat16", "float16", "float64"]
 
 
@@ -326,12 +323,10 @@ def test_settings_that_bert4keras_does_not_compute_are_refused(what, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "facts"),
     [
-        ({"user_dict": ["海上升"]}, ["user_dict"]),
-        ({"word_segmentation": None}, ["word_segmentation=None"]),
-        ({"strip_accents": False}, ["do_lower_case", True]),
-        ({"cls_token": "[SEP]"}, ["cls_token", "[SEP]", "[CLS]"]),
+        ({"user_dict": ["海上升"]}, ["user_dict"]), ({"word_segmentation": None}, ["word_segmentation=None"]),
+        ({"strip_accents": False}, ["do_lower_case", True]), ({"cls_token": "[SEP]"}, ["cls_token", "[SEP]", "[CLS]"]),
     ],
-)
+)  # fmt: skip
 def test_a_tokenizer_that_a_vocabulary_does_not_tell(arguments, facts, tmp_path):
     saved(tmp_path / "model", "RoFormerForMaskedLM")
     RoFormerTokenizer(LEGACY / "word" / "vocab.txt", **arguments).save_pretrained(tmp_path / "model")

@@ -231,25 +231,16 @@ def test_no_second_copy_in_memory(form, tmp_path):
 
 LABELS = {0: "离婚", 1: "借贷", 2: "租赁"}
 HEADS = [
-    ("RoFormerModel", {}),
-    ("RoFormerForCausalLM", {"is_decoder": True}),
+    ("RoFormerModel", {}), ("RoFormerForCausalLM", {"is_decoder": True}),
     ("RoFormerForCausalLM", {"is_decoder": True, "add_cross_attention": True}),
     ("RoFormerForSequenceClassification", {"id2label": LABELS, "label2id": {v: k for k, v in LABELS.items()}}),
-    ("RoFormerForTripletMatching", {}),
-    ("RoFormerForTokenClassification", {"num_labels": 5}),
-    ("RoFormerForQuestionAnswering", {}),
-    ("RoFormerForMultipleChoice", {"summary_use_proj": True}),
-    ("BertForMaskedLM", {}),
-    ("BertForPreTraining", {}),
-    ("BertModel", {}),
-    ("BertForSequenceClassification", {"num_labels": 3}),
-    ("BertForTokenClassification", {"num_labels": 3}),
-    ("BertLMHeadModel", {"is_decoder": True}),
-    ("NezhaForMaskedLM", {}),
-    ("NezhaForPreTraining", {}),
-    ("NezhaForSequenceClassification", {"num_labels": 3}),
-    ("NezhaModel", {}),
-]
+    ("RoFormerForTripletMatching", {}), ("RoFormerForTokenClassification", {"num_labels": 5}),
+    ("RoFormerForQuestionAnswering", {}), ("RoFormerForMultipleChoice", {"summary_use_proj": True}),
+    ("BertForMaskedLM", {}), ("BertForPreTraining", {}), ("BertModel", {}),
+    ("BertForSequenceClassification", {"num_labels": 3}), ("BertForTokenClassification", {"num_labels": 3}),
+    ("BertLMHeadModel", {"is_decoder": True}), ("NezhaForMaskedLM", {}), ("NezhaForPreTraining", {}),
+    ("NezhaForSequenceClassification", {"num_labels": 3}), ("NezhaModel", {}),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("architecture", "fields"), HEADS)
@@ -312,12 +303,10 @@ def test_the_body_is_found_under_either_name(how, tmp_path):
 @pytest.mark.parametrize(
     ("architecture", "fields"),
     [
-        ("RoFormerForMaskedLM", {}),
-        ("RoFormerForCausalLM", {"is_decoder": True}),
-        ("BertForMaskedLM", {}),
+        ("RoFormerForMaskedLM", {}), ("RoFormerForCausalLM", {"is_decoder": True}), ("BertForMaskedLM", {}),
         ("RoFormerModel", {}),
     ],
-)
+)  # fmt: skip
 def test_a_configuration_that_names_no_class_and_no_type(architecture, fields, tmp_path):
     kind = getattr(THEIRS, architecture, None) or getattr(transformers, architecture)
     model = made(kind, kind.config_class(**SIZES, **fields))
@@ -338,14 +327,9 @@ def test_generation_settings_come_along(tmp_path):
 # Checkpoints that the roformer package 0.4.3 and transformers 4 saved themselves, with their own answers.
 
 RELEASED = {
-    "v1": "RoFormer",
-    "v2": "RoFormer-V2",
-    "sim": "RoFormer-Sim",
-    "classification": "RoFormer",
-    "transformers_roformer": "RoFormer",
-    "wobert": "WoBERT",
-    "nezha": "WoNEZHA",
-}
+    "v1": "RoFormer", "v2": "RoFormer-V2", "sim": "RoFormer-Sim", "classification": "RoFormer",
+    "transformers_roformer": "RoFormer", "wobert": "WoBERT", "nezha": "WoNEZHA",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", RELEASED)
@@ -603,10 +587,8 @@ def test_weights_that_are_named_have_the_configuration_of_their_own_kind(tmp_pat
 def test_nothing_points_to_what_is_not_there(tmp_path):
     """A former tokenizer's class, code that lay beside the checkpoint, and its owner's disk."""
     old = {
-        "tokenizer_class": "WoBertTokenizer",
-        "auto_map": {"AutoModel": "code.Model"},
-        "_name_or_path": "/home/someone",
-    }
+        "tokenizer_class": "WoBertTokenizer", "auto_map": {"AutoModel": "code.Model"}, "_name_or_path": "/home/someone",
+    }  # fmt: skip
     folder = save(made(BertForMaskedLM, BertConfig(**SIZES)), tmp_path / "old")
     edit_config(**old)(folder)
     report = convert(folder, tmp_path / "new", verify=True)
@@ -620,12 +602,10 @@ def test_nothing_points_to_what_is_not_there(tmp_path):
 @pytest.mark.parametrize(
     ("architecture", "fields", "family"),
     [
-        ("RoFormerForMaskedLM", {}, "roformer"),
-        ("RoFormerForCausalLM", {"is_decoder": True}, "gpt"),
-        ("BertForMaskedLM", {}, "wobert"),
-        ("NezhaForMaskedLM", {}, "wonezha"),
+        ("RoFormerForMaskedLM", {}, "roformer"), ("RoFormerForCausalLM", {"is_decoder": True}, "gpt"),
+        ("BertForMaskedLM", {}, "wobert"), ("NezhaForMaskedLM", {}, "wonezha"),
     ],
-)
+)  # fmt: skip
 def test_the_family_must_agree(architecture, fields, family, tmp_path):
     kind = getattr(modeling_roformer, architecture, None) or getattr(transformers, architecture)
     folder = save(made(kind, kind.config_class(**SIZES, **fields)), tmp_path / "old")

@@ -356,13 +356,10 @@ def test_a_missing_shard_is_named(checkpoint, new_vocab, tmp_path):
 @pytest.mark.parametrize(
     ("entries", "facts"),
     [
-        (OLD, ["two", "Han", "word_segmentation=None"]),
-        ([entry for entry in NEW if entry != "[MASK]"], ["[MASK]"]),
-        ([entry for entry in NEW if entry != "[UNK]"], ["[UNK]"]),
-        ([*NEW, "天气"], ["'天气'"]),
-        ([], ["empty"]),
+        (OLD, ["two", "Han", "word_segmentation=None"]), ([entry for entry in NEW if entry != "[MASK]"], ["[MASK]"]),
+        ([entry for entry in NEW if entry != "[UNK]"], ["[UNK]"]), ([*NEW, "天气"], ["'天气'"]), ([], ["empty"]),
     ],
-)
+)  # fmt: skip
 def test_a_vocabulary_that_cannot_be(checkpoint, tmp_path, entries, facts):
     folder, _ = checkpoint()
     path = write_entries(tmp_path / "words.txt", entries)

@@ -28,20 +28,13 @@ SIZES = dict(
 )
 # Marian's names of weights, and ours.
 NAMES = {
-    r"\.layers\.": ".encoder.layer.",
-    r"embed_tokens": "embeddings.word_embeddings",
+    r"\.layers\.": ".encoder.layer.", r"embed_tokens": "embeddings.word_embeddings",
     r"self_attn_layer_norm": "attention.output.LayerNorm",
-    r"encoder_attn_layer_norm": "crossattention.output.LayerNorm",
-    r"self_attn": "attention",
-    r"encoder_attn": "crossattention",
-    r"q_proj": "self.query",
-    r"k_proj": "self.key",
-    r"v_proj": "self.value",
-    r"out_proj": "output.dense",
-    r"fc1": "intermediate.dense",
-    r"fc2": "output.dense",
+    r"encoder_attn_layer_norm": "crossattention.output.LayerNorm", r"self_attn": "attention",
+    r"encoder_attn": "crossattention", r"q_proj": "self.query", r"k_proj": "self.key", r"v_proj": "self.value",
+    r"out_proj": "output.dense", r"fc1": "intermediate.dense", r"fc2": "output.dense",
     r"final_layer_norm": "output.LayerNorm",
-}
+}  # fmt: skip
 
 
 def randomise(model):
@@ -95,27 +88,9 @@ def padded(texts, side="right"):
 
 
 WORDS = [
-    "a",
-    "dog",
-    "runs",
-    "in",
-    "the",
-    "park",
-    "two",
-    "men",
-    "play",
-    "ball",
-    ".",
-    "ein",
-    "hund",
-    "läuft",
-    "im",
-    "park",
-    "zwei",
-    "männer",
-    "spielen",
-    "ball",
-]
+    "a", "dog", "runs", "in", "the", "park", "two", "men", "play", "ball", ".", "ein", "hund", "läuft", "im", "park",
+    "zwei", "männer", "spielen", "ball",
+]  # fmt: skip
 
 
 def make_tokenizer():

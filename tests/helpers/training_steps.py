@@ -65,13 +65,9 @@ CASES = {
 
 # Cases that stand for all others where only the mask matters.
 WITHOUT_MASK = [
-    "RoFormerModel",
-    "RoFormerModel dynamic",
-    "RoFormerModel linear decoder",
-    "RoFormerForCausalLM prefix",
-    "RoFormerForConditionalGeneration",
-    "NezhaModel",
-]
+    "RoFormerModel", "RoFormerModel dynamic", "RoFormerModel linear decoder", "RoFormerForCausalLM prefix",
+    "RoFormerForConditionalGeneration", "NezhaModel",
+]  # fmt: skip
 
 
 def make_step(case: str, mask: str = "with padding", dropout: float = 0.1):

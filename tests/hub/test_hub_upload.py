@@ -306,15 +306,11 @@ def test_links_to_files_in_the_folder_are_followed(hub, folder, tmp_path):
 
 
 BAD_LINKS = {
-    "a file elsewhere": ("notes.txt", "../outside/secret.txt"),
-    "a folder elsewhere": ("docs", "../outside"),
-    "in a folder": ("sub/docs", "../../outside"),
-    "the folder itself": ("docs", "."),
-    "nothing": ("notes.txt", "nothing.txt"),
-    "itself": ("notes.txt", "notes.txt"),
-    "a credential": ("notes.txt", "deploy.key"),
-    "another cache's blob": ("notes.txt", f"../blobs/{'a' * 40}"),
-}
+    "a file elsewhere": ("notes.txt", "../outside/secret.txt"), "a folder elsewhere": ("docs", "../outside"),
+    "in a folder": ("sub/docs", "../../outside"), "the folder itself": ("docs", "."),
+    "nothing": ("notes.txt", "nothing.txt"), "itself": ("notes.txt", "notes.txt"),
+    "a credential": ("notes.txt", "deploy.key"), "another cache's blob": ("notes.txt", f"../blobs/{'a' * 40}"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", BAD_LINKS)
@@ -459,16 +455,10 @@ def large(folder):
 
 
 ROUTES = {
-    "create": "POST /api/repos/create",
-    "info": "GET /api/models/somebody/model",
-    "preupload": "POST .*/preupload/",
-    "batch": "POST .*/objects/batch",
-    "upload": "PUT /lfs/[0-9a-f]+$",
-    "part": "PUT /lfs/.*/2$",
-    "complete": "POST /lfs/[0-9a-f]+$",
-    "metadata": "POST /api/validate-yaml",
-    "commit": "POST .*/commit/",
-}
+    "create": "POST /api/repos/create", "info": "GET /api/models/somebody/model", "preupload": "POST .*/preupload/",
+    "batch": "POST .*/objects/batch", "upload": "PUT /lfs/[0-9a-f]+$", "part": "PUT /lfs/.*/2$",
+    "complete": "POST /lfs/[0-9a-f]+$", "metadata": "POST /api/validate-yaml", "commit": "POST .*/commit/",
+}  # fmt: skip
 # In the last, the request was served, and the response broke off.
 FAULTS = {"429": {"status": 429}, "503": {"status": 503}, "cut": {"cut": 0}, "late cut": {"cut": 5}}
 PASSING = [(route, "503") for route in ROUTES] + [
@@ -512,15 +502,13 @@ def test_a_push_ends_after_three_tries_and_can_be_repeated(hub, folder, waits, r
     [
         (Fault("POST .*/repos/create", status=401), ["hf auth login", 401]),
         (Fault("POST .*/preupload", status=403), ["HF_TOKEN", "write", 403]),
-        (Fault("POST .*/preupload", status=404), [REPO, 404]),
-        (Fault("POST .*/objects/batch", status=413), [413]),
+        (Fault("POST .*/preupload", status=404), [REPO, 404]), (Fault("POST .*/objects/batch", status=413), [413]),
         (Fault("POST .*/commit/", status=400), ["injected 400"]),
         (Fault("POST .*/commit/", status=409), [REPO, "changed"]),
-        (Fault("POST .*/commit/", status=412), [REPO, "changed"]),
-        (Fault("PUT /lfs/", status=403), ["HF_TOKEN", 403]),
+        (Fault("POST .*/commit/", status=412), [REPO, "changed"]), (Fault("PUT /lfs/", status=403), ["HF_TOKEN", 403]),
     ],
     ids=lambda value: f"{value.route} {value.status}" if isinstance(value, Fault) else "",
-)
+)  # fmt: skip
 def test_a_refusal_of_the_hub_is_told_in_one_sentence_at_once(hub, folder, waits, fault, facts):
     hub.faults.append(replace(fault))
     with refused(HubError, "nothing was published", *facts) as caught:

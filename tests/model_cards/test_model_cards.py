@@ -215,16 +215,13 @@ def test_the_name_of_the_archive_picks_its_card(name, form):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"num_hidden_layers": 3},
-        {"hidden_size": 48},
-        {"num_attention_heads": 4},
-        {"vocab_size": 401},
+        {"num_hidden_layers": 3}, {"hidden_size": 48}, {"num_attention_heads": 4}, {"vocab_size": 401},
         {"architectures": ["RoFormerForSequenceClassification"]},
         {"model_type": "roformer_v2", "norm_type": "rms_norm", "prefix_lm": False},
         {"model_type": "roformer_x", "norm_type": "layer_norm", "use_bias": True, "prefix_lm": True},
         {"model_type": "mystery"},
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("name", RELEASES)
 def test_another_model_under_a_released_name_gets_the_generic_card(name, changes):
     config = released_config(name, **changes)
@@ -256,16 +253,13 @@ def test_a_legacy_configuration_names_no_kind_and_is_believed(name):
 @pytest.mark.parametrize(
     ("architecture", "task"),
     [
-        ("RoFormerForMaskedLM", "fill-mask"),
-        ("RoFormerForSequenceClassification", "text-classification"),
+        ("RoFormerForMaskedLM", "fill-mask"), ("RoFormerForSequenceClassification", "text-classification"),
         ("RoFormerForTokenClassification", "token-classification"),
-        ("RoFormerForQuestionAnswering", "question-answering"),
-        ("RoFormerForMultipleChoice", "multiple-choice"),
-        ("RoFormerForTripletMatching", "sentence-similarity"),
-        ("RoFormerForCausalLM", "text-generation"),
+        ("RoFormerForQuestionAnswering", "question-answering"), ("RoFormerForMultipleChoice", "multiple-choice"),
+        ("RoFormerForTripletMatching", "sentence-similarity"), ("RoFormerForCausalLM", "text-generation"),
         ("RoFormerModel", "feature-extraction"),
     ],
-)
+)  # fmt: skip
 def test_generic_card_names_the_task_of_the_head_and_runs(architecture, task, tmp_path, monkeypatch):
     convert(LEGACY / "word", tmp_path / "mine")
     config = json.loads((tmp_path / "mine" / "config.json").read_text())
@@ -428,11 +422,9 @@ def test_others_v2_is_not_said_to_load_in_plain_transformers():
 # Metadata.
 
 BROKEN_METADATA = {
-    "a: [": ["YAML"],
-    "- a\n- b": ["name: value"],
-    "license: mit\nlicense: mit": ["YAML", "license"],
+    "a: [": ["YAML"], "- a\n- b": ["name: value"], "license: mit\nlicense: mit": ["YAML", "license"],
     "a: &x [1]\nb: *x": ["YAML", "alias *x"],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("block", BROKEN_METADATA)
@@ -543,14 +535,12 @@ def test_the_card_of_a_release_stays_one_under_another_name(tmp_path, converted,
 @pytest.mark.parametrize(
     "own",
     [
-        "# Mine\n\nText with a | and ---\n",
-        "# Mine, without a last line break",
-        "---\n\n---\n# Mine\n",
+        "# Mine\n\nText with a | and ---\n", "# Mine, without a last line break", "---\n\n---\n# Mine\n",
         "---\nlicense: mit   # by me\ntags: [a, b]\nlanguage: [zh, en]\n---\n\n# Mine\n",
         "---\nlicense: mit\n---\n# Mine\n\n<!-- facts -->\n\nMore.\n",
         "---\nlicense: mit\n---\n# Mine\n<!-- facts -->\nold table\n<!-- /facts -->\nMore.\n",
     ],
-)
+)  # fmt: skip
 def test_somebody_elses_card_keeps_every_letter(folder, own, line):
     path, own = folder / "README.md", own.replace("\n", line)
     path.write_bytes(own.encode())

@@ -48,12 +48,10 @@ def assert_same(found, expected):
 @pytest.mark.parametrize(
     "mistake",
     [
-        lambda x: x + torch.zeros(3),
-        lambda x: torch.where(torch.zeros(3) == 0, x, 0),
-        lambda x: torch.cat([x, torch.zeros(3)]),
-        lambda x: x[torch.arange(2)],
+        lambda x: x + torch.zeros(3), lambda x: torch.where(torch.zeros(3) == 0, x, 0),
+        lambda x: torch.cat([x, torch.zeros(3)]), lambda x: x[torch.arange(2)],
     ],
-)
+)  # fmt: skip
 def test_a_tensor_on_the_cpu_is_refused(mistake, device):
     with pytest.raises(RuntimeError, match="on the CPU"):
         mistake(torch.zeros(3, device=NAME))
@@ -62,20 +60,12 @@ def test_a_tensor_on_the_cpu_is_refused(mistake, device):
 @pytest.mark.parametrize(
     ("reading", "waits"),
     [
-        (lambda x: x.sum().item(), 1),
-        (lambda x: x.tolist(), 1),
-        (lambda x: bool(x.any()), 1),
-        (lambda x: x[x > 0], 1),
-        (lambda x: x.nonzero(), 1),
-        (lambda x: x.cpu(), 1),
-        (lambda x: torch.tensor([1.0]).to(NAME), 1),
-        (lambda x: torch.tensor([1.0], device=NAME), 1),
-        (lambda x: x + 1, 0),
-        (lambda x: x * torch.tensor(2.0), 0),
-        (lambda x: torch.where(x > 0, x, torch.inf), 0),
-        (lambda x: torch.zeros(3, device=x.device), 0),
+        (lambda x: x.sum().item(), 1), (lambda x: x.tolist(), 1), (lambda x: bool(x.any()), 1), (lambda x: x[x > 0], 1),
+        (lambda x: x.nonzero(), 1), (lambda x: x.cpu(), 1), (lambda x: torch.tensor([1.0]).to(NAME), 1),
+        (lambda x: torch.tensor([1.0], device=NAME), 1), (lambda x: x + 1, 0), (lambda x: x * torch.tensor(2.0), 0),
+        (lambda x: torch.where(x > 0, x, torch.inf), 0), (lambda x: torch.zeros(3, device=x.device), 0),
     ],
-)
+)  # fmt: skip
 def test_waits_are_counted(reading, waits, device):
     x = torch.ones(3, device=NAME)
     device.waits.clear()

@@ -139,16 +139,11 @@ AT_LEAST_0 = {"initializer_range", "init_std", "layer_norm_eps"}
 POSITIVE = {"triplet_temperature", "triplet_margin"}
 WRONG_TYPES = [math.nan, "x", [1.5], {"a": 1}]
 BAD_NUMBERS = {
-    **{key: [0, -1] for key in SIZES},
-    **{key: [-0.1, 1.5, math.inf, -1, 2] for key in PROBABILITIES},
-    **{key: [-1.0, math.inf, -math.inf] for key in AT_LEAST_0},
-    **{key: [0, -1.0, math.inf] for key in POSITIVE},
-    "num_hidden_layers": [-1],
-    "pad_token_id": [-1, 10**9],
-    "linear_num_features": [0, 3, -2],
-    "linear_redraw_interval": [0, -1],
-    "classifier_layers": [0, 3],
-}
+    **{key: [0, -1] for key in SIZES}, **{key: [-0.1, 1.5, math.inf, -1, 2] for key in PROBABILITIES},
+    **{key: [-1.0, math.inf, -math.inf] for key in AT_LEAST_0}, **{key: [0, -1.0, math.inf] for key in POSITIVE},
+    "num_hidden_layers": [-1], "pad_token_id": [-1, 10**9], "linear_num_features": [0, 3, -2],
+    "linear_redraw_interval": [0, -1], "classifier_layers": [0, 3],
+}  # fmt: skip
 
 
 def bad_fields(config_class):

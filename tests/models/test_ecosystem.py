@@ -29,16 +29,13 @@ from modeling_roformer import (
 
 NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 VARIANTS = {
-    "plain": {},
-    "rotary_value": {"rotary_value": True},
-    "factorised": {"embedding_size": 16},
+    "plain": {}, "rotary_value": {"rotary_value": True}, "factorised": {"embedding_size": 16},
     "v2": {"norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu"},
     "yarn": {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}},
-    "trainable_rope": {"trainable_rope": True},
-    "gpt": {"is_decoder": True},
+    "trainable_rope": {"trainable_rope": True}, "gpt": {"is_decoder": True},
     "sim": {"is_decoder": True, "prefix_lm": True, "add_pooling_layer": True, "pooler_activation": "linear"},
     "nezha": None,
-}
+}  # fmt: skip
 TARGETS = ["query", "key", "value"]
 
 
@@ -178,12 +175,10 @@ def test_prefixes_of_translation_models_are_marians():
 @pytest.mark.parametrize(
     ("head", "task"),
     [
-        ("ForSequenceClassification", "SEQ_CLS"),
-        ("ForTokenClassification", "TOKEN_CLS"),
-        ("ForQuestionAnswering", "QUESTION_ANS"),
-        ("Model", "FEATURE_EXTRACTION"),
+        ("ForSequenceClassification", "SEQ_CLS"), ("ForTokenClassification", "TOKEN_CLS"),
+        ("ForQuestionAnswering", "QUESTION_ANS"), ("Model", "FEATURE_EXTRACTION"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("family", ["RoFormer", "Nezha"])
 def test_prefixes_of_encoders_are_refused(family, head, task):
     model = get_peft_model(small_model(family + head), PrefixTuningConfig(task_type=task, num_virtual_tokens=5))

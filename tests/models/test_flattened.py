@@ -49,12 +49,9 @@ VARIANTS = {
 }
 ENDS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
 WAYS = {
-    "positions": ("position_ids",),
-    "ends": ENDS,
-    "ends, less": ("cu_seq_lens_q",),
-    "seq_idx": ("seq_idx",),
+    "positions": ("position_ids",), "ends": ENDS, "ends, less": ("cu_seq_lens_q",), "seq_idx": ("seq_idx",),
     "all": ("position_ids", *ENDS, "seq_idx"),
-}
+}  # fmt: skip
 
 
 def close(found, expected, atol=1e-10):
@@ -201,14 +198,10 @@ def test_half_precision_in_training():
 @pytest.mark.parametrize(
     "positions",
     [
-        [0, 1, 2, 3, 4, 5],
-        [5, 6, 7, 8, 9, 10],
-        [0, 1, 2, 90, 91, 92],
-        [0, 1, 2, 1, 2, 3],
-        [7, 3, 9, 1, 1, 1],
+        [0, 1, 2, 3, 4, 5], [5, 6, 7, 8, 9, 10], [0, 1, 2, 90, 91, 92], [0, 1, 2, 1, 2, 3], [7, 3, 9, 1, 1, 1],
         [3, 2, 1, 2, 3, 4],
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("fields", [{}, DECODER], ids=["encoder", "decoder"])
 def test_other_positions_separate_nothing(positions, fields):
     model, ids = small_model(**fields), torch.arange(5, 11)[None]
@@ -342,14 +335,11 @@ def test_texts_longer_than_a_table_of_positions_are_refused(way):
 
 
 POOLING = [
-    ("RoFormerForSequenceClassification", {}, None),
-    ("RoFormerForQuestionAnswering", {}, None),
-    ("RoFormerForMultipleChoice", {}, 1),
-    ("RoFormerForTripletMatching", {"triplet_scorer": "bi"}, 3),
-    ("NezhaForSequenceClassification", {}, None),
-    ("NezhaForPreTraining", {}, None),
+    ("RoFormerForSequenceClassification", {}, None), ("RoFormerForQuestionAnswering", {}, None),
+    ("RoFormerForMultipleChoice", {}, 1), ("RoFormerForTripletMatching", {"triplet_scorer": "bi"}, 3),
+    ("NezhaForSequenceClassification", {}, None), ("NezhaForPreTraining", {}, None),
     ("NezhaForNextSentencePrediction", {}, None),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("head", "fields", "sequences"), POOLING)
@@ -484,15 +474,12 @@ def padded(texts, labels):
 
 
 HEADS = {
-    "causal": ("RoFormerForCausalLM", DECODER),
-    "causal linear": ("RoFormerForCausalLM", {**DECODER, **LINEAR}),
-    "causal eager": ("RoFormerForCausalLM", {**DECODER, **EAGER}),
-    "masked": ("RoFormerForMaskedLM", {}),
+    "causal": ("RoFormerForCausalLM", DECODER), "causal linear": ("RoFormerForCausalLM", {**DECODER, **LINEAR}),
+    "causal eager": ("RoFormerForCausalLM", {**DECODER, **EAGER}), "masked": ("RoFormerForMaskedLM", {}),
     "masked sparse": ("RoFormerForMaskedLM", {"sparse_prediction": True}),
-    "masked linear": ("RoFormerForMaskedLM", LINEAR),
-    "tokens": ("RoFormerForTokenClassification", {"num_labels": 90}),
+    "masked linear": ("RoFormerForMaskedLM", LINEAR), "tokens": ("RoFormerForTokenClassification", {"num_labels": 90}),
     "nezha": ("NezhaForMaskedLM", {}),
-}
+}  # fmt: skip
 COLLATORS = [{}, EVERYTHING, {**EVERYTHING, "return_position_ids": False}, {"return_seq_idx": True}]
 
 

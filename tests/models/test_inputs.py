@@ -71,16 +71,14 @@ def test_values_out_of_range(name, inputs, facts):
 @pytest.mark.parametrize(
     ("head", "labels", "facts"),
     [
-        ("RoFormerForMaskedLM", IDS + 47, (56, 49, -100)),
-        ("RoFormerForMaskedLM", IDS[:, :3], ((2, 3), (2, 4))),
-        ("RoFormerForCausalLM", IDS - 3, (-3, 49, -100)),
-        ("RoFormerForTokenClassification", MASK * 3, (3, 2, -100)),
+        ("RoFormerForMaskedLM", IDS + 47, (56, 49, -100)), ("RoFormerForMaskedLM", IDS[:, :3], ((2, 3), (2, 4))),
+        ("RoFormerForCausalLM", IDS - 3, (-3, 49, -100)), ("RoFormerForTokenClassification", MASK * 3, (3, 2, -100)),
         ("RoFormerForSequenceClassification", torch.tensor([0, 3]), (3, 2, -100)),
         ("RoFormerForSequenceClassification", torch.tensor([0, -1]), (-1, 2, -100)),
         ("NezhaForMaskedLM", IDS + 47, (56, 49, -100)),
         ("NezhaForNextSentencePrediction", torch.tensor([3, 0]), (3, 1, -100)),
     ],
-)
+)  # fmt: skip
 def test_labels_out_of_range(head, labels, facts):
     with refused(ValueError, "labels", *facts):
         fields = {"is_decoder": True} if head == "RoFormerForCausalLM" else {}

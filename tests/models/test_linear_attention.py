@@ -26,12 +26,9 @@ from modeling_roformer.linear_attention import LinearAttentionCache
 
 HEAD_DIM = 16
 MAPS = {
-    "elu": {},
-    "softmax": {},
-    "cosine": {},
-    "favor": {"linear_num_features": 24},
+    "elu": {}, "softmax": {}, "cosine": {}, "favor": {"linear_num_features": 24},
     "favor before": {"linear_num_features": 24, "linear_rotation": "before"},
-}
+}  # fmt: skip
 DIRECTIONS = {"bidirectional": {}, "causal": {"is_decoder": True}}
 
 
@@ -46,13 +43,9 @@ def fields_of(name, **more):
 
 def make_model(name, model_class=RoFormerModel, seed=0, **more):
     fields = {
-        "vocab_size": 90,
-        "num_hidden_layers": 1,
-        "intermediate_size": 40,
-        "initializer_range": 0.5,
-        **fields_of(name),
+        "vocab_size": 90, "num_hidden_layers": 1, "intermediate_size": 40, "initializer_range": 0.5, **fields_of(name),
         **more,
-    }
+    }  # fmt: skip
     return small_model(model_class, seed, **fields)
 
 

@@ -15,20 +15,13 @@ SIZES = dict(
     vocab_size=300, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=128, num_labels=5
 )
 VARIANTS = {
-    "plain": {},
-    "factorised": {"embedding_size": 32},
-    "rotary_value": {"rotary_value": True},
+    "plain": {}, "factorised": {"embedding_size": 32}, "rotary_value": {"rotary_value": True},
     "chunked": {"chunk_size_feed_forward": 8},
-}
+}  # fmt: skip
 HEADS = [
-    "RoFormerModel",
-    "RoFormerForMaskedLM",
-    "RoFormerForSequenceClassification",
-    "RoFormerForTokenClassification",
-    "RoFormerForQuestionAnswering",
-    "RoFormerForCausalLM",
-    "RoFormerForMultipleChoice",
-]
+    "RoFormerModel", "RoFormerForMaskedLM", "RoFormerForSequenceClassification", "RoFormerForTokenClassification",
+    "RoFormerForQuestionAnswering", "RoFormerForCausalLM", "RoFormerForMultipleChoice",
+]  # fmt: skip
 TABLE = "encoder.embed_positions.weight"
 
 

@@ -52,16 +52,12 @@ from modeling_roformer.nezha import NezhaSelfAttention, relative_position_embedd
 SIZES = {**SMALL, "vocab_size": 80, "num_hidden_layers": 3, "max_relative_position": 5}
 POOLED = [NezhaForPreTraining, NezhaForNextSentencePrediction, NezhaForSequenceClassification, NezhaForMultipleChoice]
 SERVED = {
-    AutoModel: NezhaModel,
-    AutoModelForTextEncoding: NezhaModel,
-    AutoModelForPreTraining: NezhaForPreTraining,
-    AutoModelForMaskedLM: NezhaForMaskedLM,
-    AutoModelForNextSentencePrediction: NezhaForNextSentencePrediction,
+    AutoModel: NezhaModel, AutoModelForTextEncoding: NezhaModel, AutoModelForPreTraining: NezhaForPreTraining,
+    AutoModelForMaskedLM: NezhaForMaskedLM, AutoModelForNextSentencePrediction: NezhaForNextSentencePrediction,
     AutoModelForSequenceClassification: NezhaForSequenceClassification,
     AutoModelForTokenClassification: NezhaForTokenClassification,
-    AutoModelForQuestionAnswering: NezhaForQuestionAnswering,
-    AutoModelForMultipleChoice: NezhaForMultipleChoice,
-}
+    AutoModelForQuestionAnswering: NezhaForQuestionAnswering, AutoModelForMultipleChoice: NezhaForMultipleChoice,
+}  # fmt: skip
 
 
 def make_model(head=NezhaForMaskedLM, **fields):
@@ -551,13 +547,9 @@ def test_attention_that_gives_no_probabilities_is_refused(name, tmp_path):
 WORDS = REPOSITORY / "tests" / "fixtures" / "tokenization" / "vocab.txt"
 CHARACTERS = REPOSITORY / "tests" / "fixtures" / "tokenization" / "vocab_chars.txt"
 TEXTS = [
-    "今天天气很好，我想去公园玩。",
-    "苹果公司在北京召开了新闻发布会，介绍iPhone 12！",
-    "The unbelievable embeddings, re-trained; WordPiece: playing  Café 3.14",
-    "[MASK]的首都是北京[SEP]",
-    "  ",
-    "",
-]
+    "今天天气很好，我想去公园玩。", "苹果公司在北京召开了新闻发布会，介绍iPhone 12！",
+    "The unbelievable embeddings, re-trained; WordPiece: playing  Café 3.14", "[MASK]的首都是北京[SEP]", "  ", "",
+]  # fmt: skip
 
 
 def nezha_folder(path, vocabulary, **tokenizer_config):

@@ -27,24 +27,19 @@ def saved(config, folder):
 @pytest.mark.parametrize(
     ("fields", "name"),
     [
-        ({}, "roformer"),
-        ({"embedding_size": 48, "rotary_value": True}, "roformer"),
-        ({"is_decoder": True}, "roformer"),
-        ({"norm_type": "rms_norm"}, "roformer_v2"),
-        ({"use_bias": False}, "roformer_v2"),
-        ({"prefix_lm": True}, "roformer_x"),
-        ({"classifier_layers": 1}, "roformer_x"),
-        ({"classifier_activation": "tanh"}, "roformer_x"),
+        ({}, "roformer"), ({"embedding_size": 48, "rotary_value": True}, "roformer"),
+        ({"is_decoder": True}, "roformer"), ({"norm_type": "rms_norm"}, "roformer_v2"),
+        ({"use_bias": False}, "roformer_v2"), ({"prefix_lm": True}, "roformer_x"),
+        ({"classifier_layers": 1}, "roformer_x"), ({"classifier_activation": "tanh"}, "roformer_x"),
         ({"classifier_activation": "gelu"}, "roformer"),
         ({"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "roformer_x"),
         ({"rope_parameters": {"rope_theta": 5000.0}}, "roformer_x"),
-        ({"rope_parameters": {"rope_type": "default"}}, "roformer"),
-        ({"rope_theta": 10000.0}, "roformer"),
+        ({"rope_parameters": {"rope_type": "default"}}, "roformer"), ({"rope_theta": 10000.0}, "roformer"),
         ({"trainable_rope": True}, "roformer_x"),
         *(({"position_encoding": name}, "roformer_x") for name in ("learned", "sinusoidal", "none")),
         ({"position_encoding": "learned", "norm_type": "rms_norm"}, "roformer_x"),
     ],
-)
+)  # fmt: skip
 def test_the_name_on_disk_says_whether_plain_transformers_computes_it(fields, name, tmp_path, caplog):
     config = RoFormerConfig(**fields)
     assert config.model_type == "roformer"

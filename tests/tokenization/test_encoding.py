@@ -61,17 +61,10 @@ def everything(batch):
     seen = {key: [list(row) if isinstance(row, list) else row for row in rows] for key, rows in batch.items()}
     for number, encoding in enumerate(batch.encodings):
         seen[f"encoding {number}"] = [
-            encoding.ids,
-            encoding.type_ids,
-            encoding.tokens,
-            encoding.offsets,
-            encoding.attention_mask,
-            encoding.special_tokens_mask,
-            encoding.word_ids,
-            encoding.sequence_ids,
-            encoding.n_sequences,
+            encoding.ids, encoding.type_ids, encoding.tokens, encoding.offsets, encoding.attention_mask,
+            encoding.special_tokens_mask, encoding.word_ids, encoding.sequence_ids, encoding.n_sequences,
             [part.ids for part in encoding.overflowing],
-        ]
+        ]  # fmt: skip
         seen[f"words {number}"] = [batch.word_ids(number), batch.sequence_ids(number), batch.tokens(number)]
         for token in range(len(encoding.ids)):
             if encoding.sequence_ids[token] is not None:
@@ -132,12 +125,9 @@ def test_special_tokens_in_the_text(ours, theirs, text, split):
 
 
 ADDED = [
-    AddedToken("<a>", lstrip=True, normalized=False),
-    AddedToken("<b>", rstrip=True, normalized=False, special=True),
-    AddedToken("天气", normalized=True),
-    AddedToken("Ém", normalized=True),
-    AddedToken("one", single_word=True),
-]
+    AddedToken("<a>", lstrip=True, normalized=False), AddedToken("<b>", rstrip=True, normalized=False, special=True),
+    AddedToken("天气", normalized=True), AddedToken("Ém", normalized=True), AddedToken("one", single_word=True),
+]  # fmt: skip
 
 
 @max_examples(150)
@@ -260,13 +250,11 @@ def test_encodings_are_made_when_asked_for(words):
 @pytest.mark.parametrize(
     ("text", "facts"),
     [
-        (["今天", None], ["text[1]", "NoneType", "str"]),
-        (b"abc", ["text", "bytes", "str"]),
-        (["今天", 5], ["text[1]", "int", "str"]),
-        ([["今天", 5]], ["text[0][1]", "int", "str"]),
+        (["今天", None], ["text[1]", "NoneType", "str"]), (b"abc", ["text", "bytes", "str"]),
+        (["今天", 5], ["text[1]", "int", "str"]), ([["今天", 5]], ["text[0][1]", "int", "str"]),
         (float("nan"), ["text", "float", "str"]),
     ],
-)
+)  # fmt: skip
 def test_an_input_that_is_no_text_is_refused(words, text, facts):
     with refused(ValueError, *facts):
         words(text)

@@ -33,12 +33,10 @@ def bad_vocabulary(tmp_path, data):
 @pytest.mark.parametrize(
     ("data", "facts"),
     [
-        (b"[PAD]\n[CLS]\n[SEP]\n", ["[UNK]"]),
-        (b"[PAD]\n[UNK]\na\nb\na\n", ["'a'", 3, 5]),
-        (b"[PAD]\n[UNK]\n\xff\xfe\n", ["UTF-8", 3]),
-        (b"", ["empty"]),
+        (b"[PAD]\n[CLS]\n[SEP]\n", ["[UNK]"]), (b"[PAD]\n[UNK]\na\nb\na\n", ["'a'", 3, 5]),
+        (b"[PAD]\n[UNK]\n\xff\xfe\n", ["UTF-8", 3]), (b"", ["empty"]),
     ],
-)
+)  # fmt: skip
 def test_broken_vocabulary(tmp_path, data, facts):
     with refused(VocabularyError, tmp_path / "vocab.txt", *facts):
         bad_vocabulary(tmp_path, data)

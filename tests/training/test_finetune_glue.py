@@ -133,11 +133,8 @@ def test_the_script(folder):
 def test_models_are_compared_and_the_best_kept(folder, run, monkeypatch):
     """By the best learning rate, whose mean over the seeds is highest; and going on after a stop."""
     accuracies = {
-        ("bert", 1e-3): [0, 12],
-        ("bert", 2e-3): [8, 8],
-        ("roformer", 1e-3): [3, 4],
-        ("roformer", 2e-3): [0, 0],
-    }
+        ("bert", 1e-3): [0, 12], ("bert", 2e-3): [8, 8], ("roformer", 1e-3): [3, 4], ("roformer", 2e-3): [0, 0],
+    }  # fmt: skip
     trained, train, predict = [], Trainer.train, Trainer.predict
 
     def patched(self, *arguments, **options):

@@ -238,12 +238,10 @@ def test_another_run_in_the_same_folder_is_refused(run, uninterrupted, corpus, t
     other = tmp_path / "other.txt"
     other.write_text("另一个。", encoding="utf-8")
     changes = {
-        "stages": {"stages": [STAGES[0], Stage(64, 4, 7, 1e-3)]},
-        "seed": {"seed": 1},
-        "model": {"model": make_model(hidden_size=32)},
-        "arguments": {"max_grad_norm": 0.5},
+        "stages": {"stages": [STAGES[0], Stage(64, 4, 7, 1e-3)]}, "seed": {"seed": 1},
+        "model": {"model": make_model(hidden_size=32)}, "arguments": {"max_grad_norm": 0.5},
         "corpus": {"corpus": Corpus([other], cache=corpus.cache)},
-    }
+    }  # fmt: skip
     for name, change in changes.items():
         with refused(TrainingError, uninterrupted, f"different {name}"):
             run(uninterrupted, **change)

@@ -240,22 +240,16 @@ def test_yaml_into_a_dataclass(tmp_path):
     ("text", "message"),
     [
         ("steps: 1\nsteps: 2", "line 1: steps appears twice"),
-        ("steps: &a 1\nrate: *a", "line 2: write the value itself"),
-        ("steps: [1", "line 1: "),
+        ("steps: &a 1\nrate: *a", "line 2: write the value itself"), ("steps: [1", "line 1: "),
         ("steps: 1\nstep: 2", "unknown field step; expected steps, rate, name"),
-        ("steps: three", "steps is 'three'; expected int"),
-        ("steps: true", "steps is True; expected int"),
-        ("steps: 1.5", "steps is 1.5; expected int"),
-        ("steps: 1\nrate: x", "rate is 'x'; expected float"),
-        ("steps: 1\nname: no", "name is False; expected str"),
-        ("rate: 1", "steps is missing"),
-        ("steps: 0", "steps is 0; expected at least 1"),
-        ("- 1", r"found \[1\]; expected fields"),
-        ("", "found None; expected fields"),
-        ("steps: !!python/name:os.system ''", "line 1: "),
+        ("steps: three", "steps is 'three'; expected int"), ("steps: true", "steps is True; expected int"),
+        ("steps: 1.5", "steps is 1.5; expected int"), ("steps: 1\nrate: x", "rate is 'x'; expected float"),
+        ("steps: 1\nname: no", "name is False; expected str"), ("rate: 1", "steps is missing"),
+        ("steps: 0", "steps is 0; expected at least 1"), ("- 1", r"found \[1\]; expected fields"),
+        ("", "found None; expected fields"), ("steps: !!python/name:os.system ''", "line 1: "),
         ("steps: \x00", "is not YAML"),
     ],
-)
+)  # fmt: skip
 def test_bad_yaml(tmp_path, text, message):
     path = tmp_path / "setting.yaml"
     path.write_text(text, encoding="utf-8")
