@@ -99,7 +99,7 @@ def names_in(command: str) -> list[str]:
 
 def of_runs(kind: str, name: str, *scripts: str) -> Part:
     """Return a part whose table trained.py makes of runs of `scripts`, which are kept in RUNS."""
-    folders = f"{{{name}}}" if kind in ("characters", "laboratory") else f"{{{name}}}/*/"
+    folders = f"{{{name}}}" if kind == "laboratory" else f"{{{name}}}/*/"
     return Part(f"trained.py {kind} {folders}", (*scripts, TRAINING, MODELS), hours=True)
 
 

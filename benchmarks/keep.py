@@ -3,7 +3,7 @@
     python benchmarks/keep.py FOLDER [FOLDER …] --output docs/figures/runs/NAME
 
 FOLDER is the output of a script of examples/, or has several of them. The output gets a folder of its name, which must
-be new, with settings.json, run.json, results.json and the stages' log.json of each run. results.json has the scores.
+be new, with settings.json, results.json and the stages' log.json of each run. results.json has the scores.
 Ranks, translations, other long lists, and logs are in results.json.gz beside it. trained.py reads both forms.
 """
 
@@ -45,7 +45,7 @@ def split(results: dict) -> tuple[dict, dict]:
 
 def keep(folder: Path, kept: Path) -> None:
     """Write what is kept of the runs in `folder` into the new folder `kept`."""
-    names = ("settings.json", "run.json", "results.json")
+    names = ("settings.json", "results.json")
     paths = [path for path in sorted(folder.rglob("*.json")) if path.name in names or path.match("stage-*/log.json")]
     if not paths:
         sys.exit(f"{folder} has no run: name the output folder of a training")

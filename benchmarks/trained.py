@@ -5,9 +5,9 @@
 KIND names the script: "translation" (translate.py), "triplets" (finetune_triplet.py), "laboratory"
 (paper/position_laboratory/compare.py), "characters" (paper/char_lm.py), "classification" (finetune_classification.py),
 "retrieval" (train_retriever.py) or "positions" (paper/compare_position_embeddings.py). FOLDER is its output, or what
-keep.py kept of it; for "positions", with a folder for each run. Several folders of "classification", "retrieval",
-"triplets" and "positions" make one table: each has rows, or seeds, of its own. Run "laboratory" on the machine of the
-training, which it records with its speed.
+keep.py kept of it; for "characters" and "positions", RUNS/seed-0, the runs of a seed. Several folders make one table:
+each has rows, or seeds, of its own; "laboratory" takes one. Run "laboratory" on the machine of the training, which it
+records with its speed.
 """
 
 import gzip
@@ -131,12 +131,17 @@ def laboratory(folder: Path) -> dict[str, Table]:
     return {"loss": loss, "accuracy": accuracy}
 
 
-def characters(folder: Path) -> dict[str, Table]:
-    table = Table("RoPE", "bits per character, test split", "validation loss")
-    for name, result in saved_in(folder).items():
-        where = {"after": "after the map (equation 19)", "before": "before the map"}.get(name, name)
-        table.add_row(where, f"{result['bits_per_character']:.3f}", f"{result['validation_loss']:.4f}")
-    return {"bits": table}
+def characters(*folders: Path) -> dict[str, Table]:
+    """Return the table of the script, over the folders: each has the runs of a seed."""
+    from char_lm import VARIANTS, table
+
+    runs, settings = {}, []
+    for run in (folder / name for name in VARIANTS for folder in folders if (folder / name).exists()):
+        found = saved_in(run, "settings.json")
+        settings.append(found["settings"] | found["data"] | {"seed": None, "variant": None})
+        runs.setdefault(run.name, []).append(saved_in(run))
+    refuse_other_settings(settings)
+    return {"bits": table(runs)}
 
 
 def classification(*folders: Path) -> dict[str, Table]:
@@ -208,9 +213,8 @@ def positions(*folders: Path) -> dict[str, Table]:
 
     runs, rates, settings = {}, {}, []
     for run in (folder / name for name in ENCODINGS for folder in folders if (folder / name).exists()):
-        # Earlier versions kept the settings in run.json.
-        found = saved_in(run, "settings.json" if (run / "settings.json").exists() else "run.json")
-        of = found.get("settings", found) | found.get("data", {})
+        found = saved_in(run, "settings.json")
+        of = found["settings"] | found["data"]
         *earlier, last = of["stages"]
         _, ends = read_logs(run)
         if len(ends) != len(of["stages"]) or ends[-1] != sum(stage["steps"] for stage in of["stages"]):
@@ -232,7 +236,6 @@ def positions(*folders: Path) -> dict[str, Table]:
 KINDS = {
     of.__name__: of for of in (translation, triplets, laboratory, characters, classification, retrieval, positions)
 }
-ONE_FOLDER = ("laboratory", "characters")  # several folders of the other kinds make one table
 
 
 def main() -> None:
@@ -240,8 +243,8 @@ def main() -> None:
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER")
     chosen = parser.parse_args()
-    if len(chosen.folders) > 1 and chosen.kind in ONE_FOLDER:
-        parser.error(f"{chosen.kind} takes one folder")
+    if len(chosen.folders) > 1 and chosen.kind == "laboratory":
+        parser.error("laboratory takes one folder")
     # The laboratory has one machine, whose speed it shows. The accuracies of the others may come from several.
     measured = chosen.kind == "laboratory"
     with measure.Figures(chosen.output, "accelerate", "sacrebleu", measured=measured) as figures:

@@ -194,13 +194,13 @@ def test_a_kept_run_is_small_and_is_read_like_the_run(tmp_path):
     results = {"trained": {"1": {"ranks": ranks, "few": [0.5], "log": log}, "0": {"ranks": ranks}}, "before": {"x": 1}}
     for name in ("rotary", "learned"):  # the runs of a pre-training lie in folders of their own
         (tmp_path / "runs" / name / "stage-1").mkdir(parents=True)
-        (tmp_path / "runs" / name / "run.json").write_text('{"seed": 0}')
+        (tmp_path / "runs" / name / "settings.json").write_text('{"seed": 0}')
         (tmp_path / "runs" / name / "stage-1" / "log.json").write_text(json.dumps(log))
         (tmp_path / "runs" / name / "results.json").write_text(json.dumps(results))
     found = kept(tmp_path / "runs", tmp_path / "kept")
     paths = [path for path in sorted(found.rglob("*")) if path.is_file()]
     assert [path.relative_to(found / "learned").as_posix() for path in paths[:4]] == [
-        "results.json", "results.json.gz", "run.json", "stage-1/log.json",
+        "results.json", "results.json.gz", "settings.json", "stage-1/log.json",
     ]  # fmt: skip
     assert json.loads(paths[3].read_text()) == [{"loss": 2.5, "step": 10}] and "400" not in paths[0].read_text()
     read = trained.saved_in(found / "rotary")
@@ -273,10 +273,11 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path, name, part, setting)
 def test_damaged_results_of_a_run_are_named(tmp_path, monkeypatch, capsys, kind, content):
     import trained
 
-    (tmp_path / "run").mkdir()
+    run = tmp_path / "run" / ("none" if kind == "characters" else "")  # one of the runs of a seed
+    run.mkdir(parents=True)
     settings = {"length": 4, "max_length": 4, "epochs": 1, "hard_epochs": 0, "bf16": False}
-    (tmp_path / "run" / "settings.json").write_text(json.dumps({"settings": settings, "data": {}}))
-    (tmp_path / "run" / "results.json").write_text(content)
+    (run / "settings.json").write_text(json.dumps({"settings": settings, "data": {}}))
+    (run / "results.json").write_text(content)
     monkeypatch.setattr("sys.argv", ["trained.py", kind, str(tmp_path / "run"), "--output", str(tmp_path / "table")])
     with pytest.raises(SystemExit) as stop, trained.exit_on_error("trained"):
         trained.main()

@@ -6,6 +6,8 @@ import pytest
 from helpers.messages import assert_states
 from helpers.script_process import kill_at, run
 
+from modeling_roformer.training import spread
+
 SCRIPT = "paper/char_lm.py"
 SMALL = ["--layers", 1, "--hidden-size", 8, "--heads", 2, "--features", 4, "--length", 8]
 SMALL += ["--batch-size", 4, "--steps", 4, "--eval-steps", 1]
@@ -18,28 +20,33 @@ def folder(tmp_path):
 
 
 def arguments(output, *more):
-    return ["text.txt", *SMALL, "--new-tokens", 3, "--output", output, *more]
+    return ["text.txt", *SMALL, "--output", output, *more]
 
 
-def results(folder):
-    return json.loads((folder / "results.json").read_text(), parse_constant=pytest.fail)
+def results(folder, seed):
+    paths = (folder / f"seed-{seed}").glob("*/results.json")
+    return {path.parent.name: json.loads(path.read_text(), parse_constant=pytest.fail) for path in paths}
 
 
-def test_variants_are_compared_and_a_killed_run_goes_on(folder):
-    code, out, err = run(SCRIPT, folder, *arguments("whole"))
+def test_processes_share_a_folder_and_a_killed_run_goes_on(folder):
+    kill_at(SCRIPT, folder, "runs/seed-0/after/checkpoints/checkpoint-*/trainer_state.json", *arguments("runs"))
+    finished = results(folder / "runs", 0)
+    assert {*finished} == {"none", "learned"}
+    code, _, err = run(SCRIPT, folder, *arguments("runs", "--variants", "none", "--seeds", 1))
     assert code == 0, err
-    saved = results(folder / "whole")
-    assert list(saved) == ["none", "after", "before"] and len({of["validation_loss"] for of in saved.values()}) > 1
-    for name, result in saved.items():
-        assert_states(out, name, f"{result['bits_per_character']:.3f}", f"{result['validation_loss']:.4f}")
-        assert (folder / "whole" / f"{name}-model" / "model.safetensors").exists()
-    assert "明月几时有" in out.partition("continued:")[2]
-    assert (folder / "whole" / "losses.png").read_bytes().startswith(b"\x89PNG")
-    kill_at(SCRIPT, folder, "parts/after/checkpoint-*/trainer_state.json", *arguments("parts"))
-    code, _, err = run(SCRIPT, folder, *arguments("parts", "--resume"))
+    code, out, err = run(SCRIPT, folder, *arguments("runs", "--seeds", 0, 1, "--resume"))
     assert code == 0, err
-    for name, result in results(folder / "parts").items():
-        assert result["bits_per_character"] == pytest.approx(saved[name]["bits_per_character"], abs=1e-6)
+    both = [results(folder / "runs", seed) for seed in (0, 1)]
+    assert len({of["validation_loss"] for of in both[0].values()}) == len(both[1]) == 5
+    assert both[0]["none"] == finished["none"] and (folder / "runs" / "curves.png").exists()
+    for name, title in {"none": "none", "both": "learned, and RoPE"}.items():
+        bits, losses = ([of[name][value] for of in both] for value in ("bits_per_character", "validation_loss"))
+        assert_states(out, title, spread(bits, ".3f"), spread(losses, ".4f"))
+    code, _, err = run(SCRIPT, folder, *arguments("whole", "--variants", "after"))
+    assert code == 0, err
+    assert results(folder / "whole", 0)["after"]["bits_per_character"] == pytest.approx(
+        both[0]["after"]["bits_per_character"], abs=1e-6
+    )
 
 
 @pytest.mark.parametrize(
