@@ -230,7 +230,7 @@ def test_each_run_in_the_repository_was_kept_so():
 def test_damaged_lists_of_a_kept_run_are_named(tmp_path, damage):
     import trained
 
-    shutil.copytree(figures.RUNS / "characters", tmp_path / "run")
+    shutil.copytree(figures.RUNS / "laboratory", tmp_path / "run")
     path = tmp_path / "run" / "results.json.gz"
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(SystemExit) as stop:
@@ -241,11 +241,11 @@ def test_damaged_lists_of_a_kept_run_are_named(tmp_path, damage):
 def test_lists_beside_results_of_another_form_are_refused(tmp_path):
     import trained
 
-    shutil.copytree(figures.RUNS / "characters", tmp_path / "run")
+    shutil.copytree(figures.RUNS / "laboratory", tmp_path / "run")
     (tmp_path / "run" / "results.json").write_text(json.dumps(trained.saved_in(tmp_path / "run")))
     with pytest.raises(SystemExit) as stop:
         trained.saved_in(tmp_path / "run")
-    assert_states(str(stop.value), "results.json.gz", "log")
+    assert_states(str(stop.value), "results.json.gz", "training")
 
 
 @pytest.mark.parametrize(
