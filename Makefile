@@ -26,7 +26,7 @@ demo: $(PACKAGE)
 
 test: $(TOOLS)
 	@echo "the tests take about 5 to 8 minutes on two idle cores; a failure is printed at once"
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --dist loadfile
 
 # The property tests on new random examples, 20 times as many as in `test`, which draws the same examples in every run.
 test-random: $(TOOLS)

@@ -9,10 +9,11 @@ import zlib
 
 import numpy as np
 import pytest
-from helpers import properties
+from helpers import properties, scripts
 from hypothesis import settings
 
 properties.register_profiles()
+run_here = scripts.run_here  # the fixture
 _getaddrinfo = socket.getaddrinfo
 
 
@@ -68,10 +69,8 @@ def default_signals():
     """Handle signals as a program in a terminal does: the background jobs of a shell, and their children, ignore
     Ctrl-C."""
     defaults = {
-        signal.SIGINT: signal.default_int_handler,
-        signal.SIGTERM: signal.SIG_DFL,
-        signal.SIGHUP: signal.SIG_DFL,
-    }
+        signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL,
+    }  # fmt: skip
     ignored = [number for number in defaults if signal.getsignal(number) is signal.SIG_IGN]
     for number in ignored:
         signal.signal(number, defaults[number])

@@ -29,14 +29,11 @@ from modeling_roformer.tokenization.vocabulary_maker.word_vocabulary import make
 hub = hub_server.hub  # the fixture
 MINI = REPOSITORY / "examples" / "roformer-mini-zh"
 FAMILIES = {
-    "word": "RoFormer",
-    "character": "RoFormer",
-    "v2": "RoFormer-V2",
-    "sim": "RoFormer-Sim",
-    "gpt": "RoFormer-GPT",
-}
+    "word": "RoFormer", "character": "RoFormer", "v2": "RoFormer-V2", "sim": "RoFormer-Sim", "gpt": "RoFormer-GPT",
+}  # fmt: skip
 PAIR = ("今天天气非常好", "我们去看明月")
 QUERY = "今天天气非常好"
+MORE_KINDS = ("mini", "sim", "v2")
 CORPUS = [*TEXTS[1:], "唐朝是中国历史上一个繁荣的时代。" * 100, QUERY]  # the long one has 1,600 characters
 
 
@@ -84,8 +81,16 @@ def vectors_of(folder, pooler=False) -> np.ndarray:
     return torch.cat([out.pooler_output if pooler else out.last_hidden_state.mean(1) for out in outputs]).numpy()
 
 
+@pytest.fixture(scope="module")
+def told(saved, folder):
+    """Return what `roformer info --json` prints of each source and of what it was converted to."""
+    places = [place for family in FAMILIES for place in (LEGACY / family, saved / family)]
+    done = command_line.run_in_one_process(folder, [["info", str(place), "--json"] for place in places])
+    return {place: json.loads(out) for place, (_, out, _) in zip(places, done, strict=True)}
+
+
 @pytest.mark.parametrize("family", FAMILIES)
-def test_convert_and_info(saved, roformer, family):
+def test_convert_and_info(saved, told, family):
     reference = np.load(LEGACY / family / "reference.npz")
     ids = torch.from_numpy(reference["token_ids"]).long()
     auto_class = AutoModelForCausalLM if family in ("gpt", "sim") else AutoModelForMaskedLM
@@ -96,12 +101,11 @@ def test_convert_and_info(saved, roformer, family):
     name = "logits" if "logits" in reference else "probabilities"
     found = logits if name == "logits" else logits.softmax(-1)
     np.testing.assert_allclose(found[ids != 0], reference[name][ids != 0], rtol=0, atol=2e-5)
-    for source in (LEGACY / family, saved / family):
-        stated = json.loads(roformer("info", source, "--json"))
+    for stated in (told[LEGACY / family], told[saved / family]):
         assert (stated["family"], stated["parameters"]) == (FAMILIES[family], model.num_parameters())
 
 
-@pytest.mark.parametrize("kind", [pytest.param("mini", marks=pytest.mark.slow), "bare", "sim", "v2"])
+@pytest.mark.parametrize("kind", ["bare", *(pytest.param(kind, marks=pytest.mark.slow) for kind in MORE_KINDS)])
 def test_embed_and_rank(saved, roformer, folder, kind):
     (folder / "corpus.txt").write_text("\n".join(CORPUS), encoding="utf-8")
     vectors = folder / f"{kind}-vectors"
@@ -118,7 +122,7 @@ def test_embed_and_rank(saved, roformer, folder, kind):
         assert best[0] == len(CORPUS) - 1 and places == sorted(places)
 
 
-@pytest.mark.parametrize("level", ["word", "character"])
+@pytest.mark.parametrize("level", ["character", pytest.param("word", marks=pytest.mark.slow)])
 def test_export_onnx(saved, roformer, folder, level):
     """The pair has token types, which transformers' own tokenizer would not return."""
     roformer("export-onnx", saved / level, f"{level}-onnx")

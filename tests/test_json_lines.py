@@ -2,13 +2,13 @@
 
 import gzip
 import json
-import subprocess
-import sys
+import os
 from pathlib import Path
+from threading import Thread
 
 import pyarrow.parquet
 import pytest
-from helpers.command_line import ROFORMER
+from helpers import command_line
 from helpers.messages import refused
 from helpers.paths import REPOSITORY
 
@@ -20,6 +20,7 @@ from modeling_roformer.tokenization.vocabulary_maker import corpus
 from modeling_roformer.tokenization.vocabulary_maker.corpus import CorpusError, corpus_files, is_json_lines, read_chunks
 from modeling_roformer.training import load_texts
 
+run = command_line.run  # the fixture
 TEXTS = ["今天天气很好。", "明月几时有", "租客要求退还押金"]
 NAMES = ["a.jsonl", "a.json", "a.ndjson", "a.NDJSON.gz", "wiki_00", "wiki_00.gz", "a.txt", "a.txt.gz", "a.data"]
 
@@ -128,51 +129,40 @@ def test_a_folder_of_ndjson_is_a_corpus(tmp_path):
     assert corpus_files([tmp_path / "folder"]) == files
 
 
-def roformer(folder, *arguments, **options) -> str:
-    """Run the installed command in a process of its own, outside the clone."""
-    command = [ROFORMER, *map(str, arguments)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, **options)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_the_installed_command_reads_the_field(tmp_path):
+def test_the_commands_read_the_field(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     convert(REPOSITORY / "tests" / "fixtures" / "legacy" / "word", tmp_path / "model")
     json_lines(tmp_path / "wiki_00", field="body")
-    roformer(tmp_path, "embed", "model", "wiki_00", "vectors", "--field", "body", "--keep-text")
+    assert run("embed", "model", "wiki_00", "vectors", "--field", "body", "--keep-text")[0] == 0
     found = pyarrow.parquet.read_table(tmp_path / "vectors" / "000000.parquet")
     assert found["text"].to_pylist() == TEXTS
-    ranked = roformer(tmp_path, "rank", "wiki_00", "vectors", "--field", "body", "--top-k", "1")
-    assert ranked.count("1.000") == 3 and "curid" not in ranked  # each query is a text of the corpus
+    code, ranked, _ = run("rank", "wiki_00", "vectors", "--field", "body", "--top-k", "1")
+    assert code == 0 and ranked.count("1.000") == 3 and "curid" not in ranked  # each query is a text of the corpus
 
 
-def test_a_vocabulary_of_a_pipe_has_no_names_of_fields(tmp_path):
+def test_a_vocabulary_of_a_pipe_has_no_names_of_fields(run, tmp_path):
     """A pipe is read once, so its content cannot be looked at before."""
-    rows = json_lines(tmp_path / "a.txt", field="body").read_text(encoding="utf-8")
-    options = ("--output", "vocab.txt", "--field", "body", "--min-count", "1")
-    roformer(tmp_path, "vocab", "/dev/stdin", *options, input=rows)
+    rows = json_lines(tmp_path / "a.txt", field="body").read_bytes()
+    os.mkfifo(tmp_path / "pipe")
+    Thread(target=(tmp_path / "pipe").write_bytes, args=[rows], daemon=True).start()
+    options = ("--output", tmp_path / "vocab.txt", "--field", "body", "--min-count", "1")
+    assert run("vocab", tmp_path / "pipe", *options)[0] == 0
     entries = (tmp_path / "vocab.txt").read_text(encoding="utf-8").split("\n")
     assert "押金" in entries and not {"cur", "curid", "url", "id", "https"} & {e.removeprefix("##") for e in entries}
 
 
-def run_example(script, *arguments, folder):
-    command = [sys.executable, REPOSITORY / "examples" / script, *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-def test_documents_that_are_held_out(tmp_path):
+def test_documents_that_are_held_out(run_here, tmp_path):
     json_lines(tmp_path / "wiki_00", field="body")
-    run_example("hold_out.py", "wiki_00", "output", "--field", "body", "--share", "0.6", folder=tmp_path)
+    assert run_here("hold_out.py", tmp_path, "wiki_00", "output", "--field", "body", "--share", "0.6")[0] == 0
     train, held_out = [documents(tmp_path / "output" / half / "wiki_00.jsonl.gz") for half in ("train", "held_out")]
     assert train and held_out and sorted(train + held_out) == sorted(TEXTS)
 
 
-def test_lines_of_wikitext(tmp_path):
+def test_lines_of_wikitext(run_here, tmp_path):
     lines = [line for n in range(4) for line in (f" = title {n} = ", f" words of {n} ")]
     json_rows = "".join(json.dumps({"text": line}) + "\n" for line in lines)
     for name, text in (("plain", "\n".join(lines)), ("wiki_00", json_rows)):
         write(tmp_path / name, text)
-        run_example("paper/wikitext.py", name, "--output", f"{name} made", "--held-out", "2", folder=tmp_path)
+        assert run_here("paper/wikitext.py", tmp_path, name, "--output", f"{name} made", "--held-out", "2")[0] == 0
     for file in ("train.txt", "held_out.txt", "vocab.txt"):
         assert (tmp_path / "wiki_00 made" / file).read_bytes() == (tmp_path / "plain made" / file).read_bytes()

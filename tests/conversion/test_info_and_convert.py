@@ -20,7 +20,7 @@ from helpers.legacy_checkpoints import PREFIX, copy_form, edit_config, read, rew
 from helpers.messages import assert_states
 from helpers.paths import REPOSITORY
 from sentence_transformers import SentenceTransformer
-from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, BertModel, pipeline
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, pipeline
 
 from modeling_roformer import NezhaModel, RoFormerForCausalLM, RoFormerForMaskedLM, RoFormerModel
 from modeling_roformer.conversion.converter import convert
@@ -415,16 +415,6 @@ def test_simbert_keeps_its_sentence_vectors_and_its_mask(name, place):
     assert answer == so_far
 
 
-def test_transformers_own_bert_has_simberts_hidden_states(place):
-    """The weights of a SimBERT in BertModel: the same but for the pooler's tanh."""
-    ours = AutoModel.from_pretrained(place / "out" / "chinese_simbert").eval()
-    theirs = BertModel.from_pretrained(place / "out" / "bert-encoder-pooled").eval()
-    ids = torch.tensor([IDS])
-    assert type(ours) is RoFormerModel
-    torch.testing.assert_close(ours(ids).last_hidden_state, theirs(ids).last_hidden_state, rtol=0, atol=1e-5)
-    torch.testing.assert_close(ours(ids).pooler_output.tanh(), theirs(ids).pooler_output, rtol=0, atol=1e-5)
-
-
 def test_a_factorised_bert_has_the_logits_of_the_formulas(place):
     model = AutoModelForMaskedLM.from_pretrained(place / "out" / "bert-factorised").eval()
     assert type(model) is RoFormerForMaskedLM
@@ -523,16 +513,6 @@ def test_padded_embeddings_are_kept_and_stated(name, place, tmp_path):
     answers = fill("明[MASK]照着", top_k=160)
     assert [answer["token"] for answer in answers if not answer["token_str"]] != []
     assert {answer["token"] for answer in answers} == set(range(160))
-
-
-def test_fewer_rows_than_entries_are_refused_in_pytorch_too(place, tmp_path):
-    folder = shutil.copytree(place / "out" / "legacy-word", tmp_path / "saved")
-    with open(folder / "vocab.txt", "a", encoding="utf-8") as file:
-        file.write("新词\n")
-    (folder / "tokenizer.json").unlink()
-    done = roformer(tmp_path, "convert", "saved", "out")
-    assert done.returncode == 1 and done.stderr.count("\n") == 1 and not (tmp_path / "out").exists()
-    assert_states(done.stderr, 155, 154)
 
 
 def test_info_of_archives_agrees_too(place, tmp_path):

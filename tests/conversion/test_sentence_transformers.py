@@ -9,16 +9,15 @@ import torch
 from helpers import hub_server
 from helpers.absent_package import run_without_package
 from helpers.messages import assert_states, refused
-from helpers.paths import REPOSITORY, SHARED, needs_shared
+from helpers.paths import REPOSITORY
 from helpers.properties import max_examples
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer
 from transformers.utils import logging
 
-from modeling_roformer import RoFormerForCausalLM
 from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.sentence_transformers_files import write_sentence_transformers_files
 from modeling_roformer.conversion.word_embeddings import initialise_words
@@ -71,16 +70,6 @@ def test_pairs_have_bert4keras_vectors(encoder):
     np.testing.assert_allclose(pooled(encoder, others, REFERENCE["segment_ids"]), found, rtol=0, atol=1e-6)
     first_words = np.where(np.arange(others.shape[1]) == 2, 7, REFERENCE["token_ids"])
     assert np.abs(pooled(encoder, first_words, REFERENCE["segment_ids"]) - found).max() > 1e-3
-
-
-@needs_shared
-def test_vectors_of_the_shared_checkpoint(tmp_path):
-    convert(SHARED / "legacy_tf" / "roformer_sim", tmp_path / "sim", family="sim")
-    reference = np.load(SHARED / "legacy_tf" / "roformer_sim" / "reference.npz")
-    found = pooled(
-        SentenceTransformer(str(tmp_path / "sim"), device="cpu"), *(reference[k] for k in list(reference)[:2])
-    )
-    np.testing.assert_allclose(found, reference["output_0"], rtol=0, atol=2e-5)
 
 
 def test_similarity_is_the_cosine(encoder):
@@ -144,15 +133,6 @@ def test_the_longest_texts_of_training_are_read_whole(tmp_path):
     """The small model's last stage had 4,096 tokens, which its configuration says."""
     convert(REPOSITORY / "examples" / "roformer-mini-zh", tmp_path / "mini")
     assert SentenceTransformer(str(tmp_path / "mini"), device="cpu").max_seq_length == 4096
-
-
-def test_the_folder_is_a_causal_model_as_before(folder):
-    model, info = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
-    assert type(model) is RoFormerForCausalLM
-    assert not any(info.values())
-    dense = load_file(folder / "2_Dense" / "model.safetensors")
-    pooler = model.roformer.pooler.dense.state_dict()
-    assert all(torch.equal(dense[f"linear.{name}"], pooler[name]) for name in ("weight", "bias"))
 
 
 def test_a_new_vocabulary_leaves_the_vectors(encoder, folder, tmp_path):

@@ -323,7 +323,7 @@ def test_bfloat16_on_long_texts(name, direction):
     full = make_model(name, **direction, hidden_size=16, num_attention_heads=1, intermediate_size=16)
     half = make_model(name, **direction, hidden_size=16, num_attention_heads=1, intermediate_size=16).bfloat16()
     errors = []
-    for length in (1024, 65_536):
+    for length in (1024, 16_384):
         ids = make_ids(1, length)
         expected, found = (attention_of(model, input_ids=ids)[1].float() for model in (full, half))
         assert found.isfinite().all()

@@ -251,6 +251,7 @@ AutoModelForTripletMatching.from_pretrained("model", triplet_scorer="bi")
 """
 
 
+@pytest.mark.slow
 def test_a_head_that_is_left_out_on_purpose_is_not_reported(model, tmp_path):
     """Run as a script whose output is piped: no report, and no colours."""
     model.save_pretrained(tmp_path / "model")

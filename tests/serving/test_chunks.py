@@ -3,18 +3,16 @@ documents."""
 
 import csv
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
 import torch
+from helpers import command_line
 from helpers.messages import assert_states, refused
 from helpers.small_texts import TEXTS
 from helpers.vector_folders import shards_of
@@ -24,13 +22,10 @@ from modeling_roformer.serving.errors import ServingError
 from modeling_roformer.serving.vectors import embed, rank
 from modeling_roformer.serving.vectors.encoder import TextEncoder
 
-COMMAND = Path(sys.executable).with_name("roformer")
+run = command_line.run  # the fixture
 LONG = [
-    "今天天气非常好，我们去看明月。\n" * 9,
-    "旋转",
-    "明月旋转，我们慢慢旋转。今天天气很好。" * 3,
-    "The moon 50 今天",
-]
+    "今天天气非常好，我们去看明月。\n" * 9, "旋转", "明月旋转，我们慢慢旋转。今天天气很好。" * 3, "The moon 50 今天",
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -83,13 +78,6 @@ def read(folder):
 
 def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.endswith(".unfinished")}
-
-
-def run(*arguments, **options) -> tuple[int, str, str]:
-    """Run the installed command in a process of its own."""
-    arguments, env = [str(COMMAND), *map(str, arguments)], os.environ | {"COLUMNS": "200"}
-    done = subprocess.run(arguments, capture_output=True, text=True, env=env, **options)
-    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.mark.parametrize(("kind", "pooling"), [("word", "mean"), ("bi", "bi"), ("sim", "pooler")])
@@ -148,18 +136,20 @@ def test_chunks_of_every_kind_of_source(saved, tmp_path, suffix):
             np.testing.assert_allclose(vectors, expected[1], atol=2e-6)
 
 
-def test_the_command_that_is_killed_resumes(saved, articles, tmp_path):
+@pytest.mark.slow
+def test_the_command_that_is_killed_resumes(run, saved, articles, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     for i in range(200):
         (articles / f"n{i:03d}.txt").write_text(LONG[i % 4] + str(i), encoding="utf-8")
     options = ["--sample-by", "document", "--chunk", 16, "--overlap", 4, "--shard-size", 1]
-    command = [str(COMMAND), *map(str, ["embed", saved("word"), "articles", "out", *options])]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command = [command_line.ROFORMER, *map(str, ["embed", saved("word"), "articles", "out", *options])]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while len(shards_of(tmp_path / "out")) < 2:
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
-    code, out, err = run("embed", saved("word"), "articles", "out", *options, cwd=tmp_path)
+    code, out, err = run("embed", saved("word"), "articles", "out", *options)
     assert code == 0, err
     names = sorted(path.relative_to(tmp_path).as_posix() for path in articles.rglob("*.txt"))
     names.remove("articles/blank.txt")
@@ -189,14 +179,11 @@ def test_other_chunks_or_texts_do_not_resume(saved, articles, tmp_path):
 @pytest.mark.parametrize(
     ("options", "facts"),
     [
-        ({"sample_by": "file"}, ["sample_by", "'file'", "line, document"]),
-        ({"chunk": 2}, ["chunk", 2, 3]),
-        ({"chunk": 16, "overlap": 14}, ["overlap", 14, 13, 16]),
-        ({"chunk": 16, "overlap": -1}, ["overlap", -1, 0, 13]),
-        ({"overlap": 4}, ["overlap", 4, "--chunk"]),
-        ({"chunk": 16, "max_length": 16}, ["chunk", "max_length", 16]),
+        ({"sample_by": "file"}, ["sample_by", "'file'", "line, document"]), ({"chunk": 2}, ["chunk", 2, 3]),
+        ({"chunk": 16, "overlap": 14}, ["overlap", 14, 13, 16]), ({"chunk": 16, "overlap": -1}, ["overlap", -1, 0, 13]),
+        ({"overlap": 4}, ["overlap", 4, "--chunk"]), ({"chunk": 16, "max_length": 16}, ["chunk", "max_length", 16]),
     ],
-)
+)  # fmt: skip
 def test_options_that_do_not_fit(saved, articles, tmp_path, options, facts):
     with refused(ServingError, *facts):
         embed(saved("word"), articles, tmp_path / "out", **options)
@@ -234,15 +221,16 @@ def test_of_equal_chunks_the_first_is_shown(saved, tmp_path):
     assert [match.id for match in matches] == ["texts.txt:1#1", "texts.txt:2#1"]
 
 
-def test_the_installed_commands(saved, articles, tmp_path):
+def test_the_commands(run, saved, articles, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     options = ["--sample-by", "document", "--chunk", 16, "--overlap", 4, "--keep-text"]
-    code, out, err = run("embed", saved("word"), "articles", "out", *options, cwd=tmp_path)
+    code, out, err = run("embed", saved("word"), "articles", "out", *options)
     assert code == 0, err
     chunks = len(naive(saved("word"), NAMES, LONG, "mean", 16, 4)[0])
     assert "│ texts    │ 4" in out and f"│ chunks   │ {chunks}" in out
-    code, out, err = run("rank", "旋转", "out", "--model", saved("word"), cwd=tmp_path)
+    code, out, err = run("rank", "旋转", "out", "--model", saved("word"))
     assert code == 0, err
     assert [out.count(name + "#") for name in NAMES] == [1, 1, 1, 1]
-    code, out, err = run("embed", saved("word"), "articles", "out", "--chunk", 16, cwd=tmp_path)
+    code, out, err = run("embed", saved("word"), "articles", "out", "--chunk", 16)
     assert code == 1 and out == "" and err.count("\n") == 1
     assert_states(err, "out", "sample_by", "overlap")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from helpers.messages import assert_states
-from helpers.script_process import kill_at, run
+from helpers.script_process import kill_at
 
 from modeling_roformer.training import spread
 
@@ -28,13 +28,13 @@ def results(folder, seed):
     return {path.parent.name: json.loads(path.read_text(), parse_constant=pytest.fail) for path in paths}
 
 
-def test_processes_share_a_folder_and_a_killed_run_goes_on(folder):
+def test_processes_share_a_folder_and_a_killed_run_goes_on(folder, run_here):
     kill_at(SCRIPT, folder, "runs/seed-0/after/checkpoints/checkpoint-*/trainer_state.json", *arguments("runs"))
     finished = results(folder / "runs", 0)
     assert {*finished} == {"none", "learned"}
-    code, _, err = run(SCRIPT, folder, *arguments("runs", "--variants", "none", "--seeds", 1))
+    code, _, err = run_here(SCRIPT, folder, *arguments("runs", "--variants", "none", "--seeds", 1))
     assert code == 0, err
-    code, out, err = run(SCRIPT, folder, *arguments("runs", "--seeds", 0, 1, "--resume"))
+    code, out, err = run_here(SCRIPT, folder, *arguments("runs", "--seeds", 0, 1, "--resume"))
     assert code == 0, err
     both = [results(folder / "runs", seed) for seed in (0, 1)]
     assert len({of["validation_loss"] for of in both[0].values()}) == len(both[1]) == 5
@@ -42,7 +42,7 @@ def test_processes_share_a_folder_and_a_killed_run_goes_on(folder):
     for name, title in {"none": "none", "both": "learned, and RoPE"}.items():
         bits, losses = ([of[name][value] for of in both] for value in ("bits_per_character", "validation_loss"))
         assert_states(out, title, spread(bits, ".3f"), spread(losses, ".4f"))
-    code, _, err = run(SCRIPT, folder, *arguments("whole", "--variants", "after"))
+    code, _, err = run_here(SCRIPT, folder, *arguments("whole", "--variants", "after"))
     assert code == 0, err
     assert results(folder / "whole", 0)["after"]["bits_per_character"] == pytest.approx(
         both[0]["after"]["bits_per_character"], abs=1e-6
@@ -57,7 +57,7 @@ def test_processes_share_a_folder_and_a_killed_run_goes_on(folder):
         (["--length", 1000], ["too short", "--length 1,000"]),
     ],
 )
-def test_what_cannot_be_used_is_named_on_one_line(folder, more, facts):
-    code, _, err = run(SCRIPT, folder, *arguments("runs", *more))
+def test_unusable_input_is_named_on_one_line(folder, run_here, more, facts):
+    code, _, err = run_here(SCRIPT, folder, *arguments("runs", *more))
     assert code == 1
     assert_states(err, "char_lm: ", *facts)

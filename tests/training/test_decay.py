@@ -2,18 +2,16 @@
 
 import cmath
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
 from decay import mean_products, upper_bound
 from helpers.messages import assert_states
-from helpers.paths import REPOSITORY
+from helpers.script_process import run
 
 from modeling_roformer.rotary import inverse_frequencies, rotary_position_embeddings, rotate
 
-SCRIPT = REPOSITORY / "examples" / "paper" / "decay.py"
+SCRIPT = "paper/decay.py"
 
 
 def bound(distance: int, head_dim: int, theta: float) -> float:
@@ -62,23 +60,12 @@ def test_products_are_means_over_pairs_of_vectors():
     assert mean_products(queries, keys, torch.tensor(distances), theta).tolist() == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.fixture
-def draw(tmp_path):
-    """Run the script in a process of its own, from another folder."""
-
-    def draw(*arguments):
-        words = [sys.executable, SCRIPT, *map(str, arguments)]
-        return subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
-
-    return draw
-
-
-def test_the_script_draws_and_says_what(draw, tmp_path):
+def test_the_script_draws_and_prints_the_bounds(tmp_path):
     picture = tmp_path / "decay.png"
     picture.write_text("an older one")
-    ran = draw(picture, "--head-dim", 16, "--theta", 500, "--longest", 3000)
-    assert ran.returncode == 0, ran.stderr
-    first, last = re.search(r"the bound is ([\d.]+) at distance 0, and ([\d.]+) at 3,000$", ran.stdout.strip()).groups()
+    code, out, err = run(SCRIPT, tmp_path, picture, "--head-dim", 16, "--theta", 500, "--longest", 3000)
+    assert code == 0, err
+    first, last = re.search(r"the bound is ([\d.]+) at distance 0, and ([\d.]+) at 3,000$", out.strip()).groups()
     assert (first, last) == (f"{bound(0, 16, 500):.2f}", f"{bound(3000, 16, 500):.2f}")
     assert picture.read_bytes().startswith(b"\x89PNG") and list(tmp_path.iterdir()) == [picture]
 
@@ -86,15 +73,13 @@ def test_the_script_draws_and_says_what(draw, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "facts"),
     [
-        (["decay.png", "--head-dim", 7], ["--head-dim", 7]),
-        (["decay.png", "--theta", -3], ["--theta", -3]),
-        (["decay.png", "--longest", 0], ["--longest", 0, 1]),
-        (["decay.pdf"], ["decay.pdf", ".png"]),
+        (["decay.png", "--head-dim", 7], ["--head-dim", 7]), (["decay.png", "--theta", -3], ["--theta", -3]),
+        (["decay.png", "--longest", 0], ["--longest", 0, 1]), (["decay.pdf"], ["decay.pdf", ".png"]),
         (["missing/decay.png"], ["missing"]),
     ],
-)
-def test_bad_input_is_named_on_one_line(draw, tmp_path, arguments, facts):
-    ran = draw(*arguments)
-    assert ran.returncode == 1 and ran.stdout == "" and ran.stderr.count("\n") == 1
-    assert_states(ran.stderr, *facts)
+)  # fmt: skip
+def test_bad_input_is_named_on_one_line(run_here, tmp_path, arguments, facts):
+    code, out, err = run_here(SCRIPT, tmp_path, *arguments)
+    assert code == 1 and out == ""
+    assert_states(err, *facts)
     assert not list(tmp_path.iterdir())

@@ -93,8 +93,8 @@ def test_a_killed_run_goes_on(folder):
     assert_states(err, "parts", "different seeds")
 
 
-def test_what_cannot_be_used_is_named_on_one_line(folder):
-    code, _, err = run(SCRIPT, folder, "base", "--train", "none.jsonl", "--output", "bad")
+def test_unusable_input_is_named_on_one_line(folder, run_here):
+    code, _, err = run_here(SCRIPT, folder, "base", "--train", "none.jsonl", "--output", "bad")
     assert code == 1
     assert_states(err, "finetune_triplet: ", "none.jsonl")
     shutil.copytree(folder / "base", folder / "damaged")
@@ -103,6 +103,6 @@ def test_what_cannot_be_used_is_named_on_one_line(folder):
     save_file(
         weights | {first: weights[first] * float("nan")}, folder / "damaged" / "model.safetensors", {"format": "pt"}
     )
-    code, _, err = run(SCRIPT, folder, "damaged", "--train", "triplets.jsonl", "--output", "nan")
+    code, _, err = run_here(SCRIPT, folder, "damaged", "--train", "triplets.jsonl", "--output", "nan")
     assert code == 1 and not (folder / "nan" / "model").exists()
     assert_states(err, "not finite")

@@ -9,9 +9,9 @@ from itertools import product
 import pytest
 import torch
 from encoder import Encoder, SelfAttention, Sizes
-from helpers import script_process
 from helpers.messages import assert_states, refused
 from helpers.properties import max_examples
+from helpers.script_process import kill_at, run
 from hypothesis import given
 from hypothesis import strategies as st
 from position_encodings import ENCODINGS
@@ -213,13 +213,19 @@ def arguments(output, *more):
     return ["text.txt", *SMALL, "--output", output, *more]
 
 
-def test_encodings_are_compared_and_a_killed_run_goes_on(folder):
-    names = ["learned", "shaw", "rotary"]
-    given = ["--encodings", *names, "--seeds", 0, 1]
-    code, out, err = script_process.run(SCRIPT, folder, *arguments("whole", *given))
+NAMES = ["learned", "shaw", "rotary"]
+SEVERAL = ["--encodings", *NAMES, "--seeds", 0, 1]
+
+
+def results(folder):
+    return json.loads((folder / "results.json").read_text(), parse_constant=pytest.fail)
+
+
+def test_encodings_are_compared(folder):
+    code, out, err = run(SCRIPT, folder, *arguments("whole", *SEVERAL))
     assert code == 0, err
-    saved = json.loads((folder / "whole" / "results.json").read_text())
-    assert list(saved) == names
+    saved = results(folder / "whole")
+    assert list(saved) == NAMES
     for name, of in saved.items():
         for result in of.values():
             assert result["parameters"] == {"learned": 8 * 8, "shaw": 2 * 33 * 8, "rotary": 0}[name]
@@ -230,12 +236,17 @@ def test_encodings_are_compared_and_a_killed_run_goes_on(folder):
         assert re.search(rf"│ {name} +│ 2 +│ +{re.escape(cells)} │", out), out
     assert_states(out, "learned", "end at 8")
     assert (folder / "whole" / "encodings.png").read_bytes().startswith(b"\x89PNG")
-    script_process.kill_at(SCRIPT, folder, "parts/shaw-0/checkpoint-*/trainer_state.json", *arguments("parts", *given))
-    code, _, err = script_process.run(SCRIPT, folder, *arguments("parts", *given, "--resume"))
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on(folder, run_here):
+    assert run_here(SCRIPT, folder, *arguments("whole", *SEVERAL))[0] == 0
+    kill_at(SCRIPT, folder, "parts/shaw-0/checkpoint-*/trainer_state.json", *arguments("parts", *SEVERAL))
+    code, _, err = run(SCRIPT, folder, *arguments("parts", *SEVERAL, "--resume"))
     assert code == 0, err
-    parts = json.loads((folder / "parts" / "results.json").read_text())
-    for name, seed in product(names, "01"):
-        assert parts[name][seed]["measured"] == saved[name][seed]["measured"]
+    whole, parts = results(folder / "whole"), results(folder / "parts")
+    for name, seed in product(NAMES, "01"):
+        assert parts[name][seed]["measured"] == whole[name][seed]["measured"]
 
 
 def test_encoders_differ_in_positions_alone():
@@ -294,7 +305,7 @@ def test_measuring_is_per_masked_character():
         (["--encodings", "fixed"], 2, ["'fixed'"]),
     ],
 )
-def test_bad_arguments_are_named(folder, more, code, facts):
-    found, _, err = script_process.run(SCRIPT, folder, *arguments("runs", *more))
+def test_bad_arguments_are_named(folder, run_here, more, code, facts):
+    found, _, err = run_here(SCRIPT, folder, *arguments("runs", *more))
     assert found == code and not (folder / "runs").exists()
     assert_states(err, *facts)

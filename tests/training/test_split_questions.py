@@ -26,7 +26,7 @@ def read(folder, name):
     return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def test_no_group_is_in_two_parts_and_nothing_is_lost(tmp_path):
+def test_no_group_is_in_two_parts_and_nothing_is_lost(tmp_path, run_here):
     shuffled = random.Random(0).sample(ROWS, len(ROWS))
     write(tmp_path / "one.jsonl", shuffled[:100])
     write(tmp_path / "two.jsonl", shuffled[90:])  # ten rows are in both
@@ -43,17 +43,17 @@ def test_no_group_is_in_two_parts_and_nothing_is_lost(tmp_path):
     assert_states(out, f"train: {len(parts['train'])} questions", f"{len(groups[0])} groups")
     # Without --group, and with other questions, a passage decides alone.
     write(tmp_path / "some.jsonl", ROWS[:100])
-    assert run(SCRIPT, tmp_path, "some.jsonl", *OPTIONS[:-1], "other")[0] == 0
+    assert run_here(SCRIPT, tmp_path, "some.jsonl", *OPTIONS[:-1], "other")[0] == 0
     passages = [{row["passage"] for row in read(tmp_path / "other", part)} for part in PARTS]
     assert sum(map(len, passages)) == len(set().union(*passages)) == 50
 
 
-def test_passages_of_a_group_are_joined(tmp_path):
+def test_passages_of_a_group_are_joined(tmp_path, run_here):
     rows = [row | {"p": row["p"] + "长" * (int(row["article"][2:]) % 2)} for row in ROWS]
     short = [{"q": f"短{i}", "p": f"段落{i % 2}", "article": f"短{i}"} for i in range(30)]
     write(tmp_path / "all.jsonl", rows + short)
     least = len("段落10-0长\n段落10-1长")
-    code, _, err = run(SCRIPT, tmp_path, "all.jsonl", *OPTIONS, "--group", "article", "--join", least)
+    code, _, err = run_here(SCRIPT, tmp_path, "all.jsonl", *OPTIONS, "--group", "article", "--join", least)
     assert code == 0, err
     texts = {}
     for row in rows:
@@ -68,8 +68,8 @@ def test_passages_of_a_group_are_joined(tmp_path):
     (ROWS[:2], ["no question is for"]), ([row | {"p": "同一段落"} for row in ROWS], ["同一段落", "--group"]),
     ([*ROWS[:3], ROWS[3] | {"q": ""}], ["all.jsonl, row 4", "q is empty"]),
 ])  # fmt: skip
-def test_bad_files_are_named_and_nothing_is_written(tmp_path, rows, facts):
+def test_bad_files_are_named_and_nothing_is_written(tmp_path, run_here, rows, facts):
     write(tmp_path / "all.jsonl", rows)
-    code, _, err = run(SCRIPT, tmp_path, "all.jsonl", *OPTIONS, "--group", "article")
+    code, _, err = run_here(SCRIPT, tmp_path, "all.jsonl", *OPTIONS, "--group", "article")
     assert code == 1 and not (tmp_path / "split").exists()
     assert_states(err, "split_questions: ", *facts)

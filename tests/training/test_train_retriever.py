@@ -105,7 +105,7 @@ def results(folder):
     return json.loads((folder / "results.json").read_text(), parse_constant=pytest.fail)
 
 
-def test_it_learns_and_records_true_ranks(folder):
+def test_it_learns_and_records_true_ranks(folder, run_here):
     code, out, err = run(SCRIPT, folder, *arguments("runs", "--seeds", 3, 4, "--hard-negatives", 1, "--words"))
     assert code == 0, err
     saved = results(folder / "runs")
@@ -133,7 +133,7 @@ def test_it_learns_and_records_true_ranks(folder):
 
     # A trained retriever is only evaluated.
     given = ["runs/model", *arguments("again", "--epochs", 0)[1:]]
-    code, _, err = run(SCRIPT, folder, *given)
+    code, _, err = run_here(SCRIPT, folder, *given)
     assert code == 0, err
     again = results(folder / "again")
     assert list(again) == ["before training"] and not (folder / "again" / "model").exists()
@@ -152,7 +152,7 @@ def test_a_killed_run_goes_on(folder):
     assert_states(err, "train_retriever: ", "parts", "different batch_size")
 
 
-def test_what_cannot_be_used_is_named_on_one_line(folder):
-    code, _, err = run(SCRIPT, folder, *arguments("bad", "--columns", "question", "text"))
+def test_unusable_input_is_named_on_one_line(folder, run_here):
+    code, _, err = run_here(SCRIPT, folder, *arguments("bad", "--columns", "question", "text"))
     assert code == 1
     assert_states(err, "train_retriever: ", "train.jsonl", "text", "question, passage")

@@ -22,6 +22,7 @@ from modeling_roformer.training import (
 )
 
 SCRIPT = "translate.py"
+QUICK = ["--steps", "140", "--width", "64", "--batch-size", "32", "--learning-rate", "4e-3"]
 NUMBERS = {"eins": "one", "zwei": "two", "drei": "three", "vier": "four", "fünf": "five", "sechs": "six"}
 
 
@@ -92,7 +93,7 @@ def results(folder):
 
 
 def test_it_learns_to_translate_and_keeps_the_best_model(folder):
-    code, out, err = run(SCRIPT, folder, *arguments("runs", "--steps", 400, "--seeds", 0, 1))
+    code, out, err = run(SCRIPT, folder, *arguments("runs", *QUICK, "--seeds", 0, 1))
     assert code == 0, err
     saved = results(folder / "runs")
     assert saved.keys() == {"0", "1"} and max(of["bleu"] for of in saved.values()) > 50
@@ -135,7 +136,7 @@ def test_a_killed_run_goes_on(folder):
     (["--learning-rate", "1e20", "--steps", 5], ["use a lower learning rate"]),
     (["--vocabulary-size", 10], ["vocabulary of 10"]), (["--steps", 0], ["--steps", "0", "at least 1"]),
 ])  # fmt: skip
-def test_what_cannot_be_used_is_named_on_one_line(folder, more, facts):
-    code, _, err = run(SCRIPT, folder, *arguments(f"bad{len(facts)}{more[1]}", *more))
+def test_unusable_input_is_named_on_one_line(run_here, folder, more, facts):
+    code, _, err = run_here(SCRIPT, folder, *arguments(f"bad{len(facts)}{more[1]}", *more))
     assert code == 1
     assert_states(err, "translate: ", *facts)
