@@ -248,13 +248,10 @@ def test_lists_beside_results_of_another_form_are_refused(tmp_path):
     assert_states(str(stop.value), "results.json.gz", "training")
 
 
-@pytest.mark.parametrize(
-    ("name", "part", "setting"),
-    [
-        ("multi30k", "settings", "steps"), ("multi30k", "data", "test"), ("statutes", "settings", "scorer"),
-        ("statutes", "data", "train"), ("retrieval", "settings", "epochs"), ("retrieval", "data", "passages"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "part", "setting"), [
+    ("multi30k", "settings", "steps"), ("multi30k", "data", "test"), ("statutes", "settings", "scorer"),
+    ("statutes", "data", "train"), ("retrieval", "settings", "epochs"), ("retrieval", "data", "passages"),
+])  # fmt: skip
 def test_runs_that_cannot_be_compared_are_refused(tmp_path, name, part, setting):
     import trained
 
@@ -338,13 +335,10 @@ def test_status_names_every_table(capsys):
     assert len(lines) == len(BLOCKS) and f"of {len(BLOCKS)} tables" in last
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (r".*", "[]"), (r".$", ""), (r'"text": "1.5"', '"text": 1.5'), (r'"machine"', '"machines"'),
-        (r'"command"', '"commands"'), (r'"tables": .*}', '"tables": []}'),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("old", "new"), [
+    (r".*", "[]"), (r".$", ""), (r'"text": "1.5"', '"text": 1.5'), (r'"machine"', '"machines"'),
+    (r'"command"', '"commands"'), (r'"tables": .*}', '"tables": []}'),
+])  # fmt: skip
 def test_results_that_cannot_be_printed_are_named(results, old, new):
     path = results / "training.json"
     assert figures.read("training", results)

@@ -275,13 +275,10 @@ def test_an_unknown_folder_is_one_sentence(case, tmp_path):
     assert "\n" not in str(result.exception)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "error", "facts"),
-    [
-        ("nothing", None, ValueError, ["exist", "OWNER/NAME"]), ("a/b/c", None, ValueError, ["exist", "OWNER/NAME"]),
-        ("x.index", b"", ValueError, ["file", ".zip"]), ("x.zip", b"no zip", CheckpointError, ["readable .zip"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "content", "error", "facts"), [
+    ("nothing", None, ValueError, ["exist", "OWNER/NAME"]), ("a/b/c", None, ValueError, ["exist", "OWNER/NAME"]),
+    ("x.index", b"", ValueError, ["file", ".zip"]), ("x.zip", b"no zip", CheckpointError, ["readable .zip"]),
+])  # fmt: skip
 def test_a_path_that_is_no_folder_is_one_sentence(name, content, error, facts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     if content is not None:

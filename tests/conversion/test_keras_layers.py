@@ -55,43 +55,37 @@ def text_list(names: list[str]) -> np.ndarray:
 CHOICES = ["--head classification", "--head triplet", "--head tokens", "--head none"]
 
 
-@pytest.mark.parametrize(
-    ("name", "file", "head", "facts"),
-    [
-        ("classification", "best_model.weights", "auto", ["dense", "unnamed layer", *CHOICES]),
-        ("v2_classification", "best_model.weights", "auto", ["dense", *CHOICES]),
-        ("nested", "best_model.h5", "auto", ["dense", "lambda", *CHOICES]),
-        ("triplet", "best_model.h5", "classification", ["dense", "masked mean", "--head classification"]),
-        ("classification", "best_model.h5", "triplet", ["dense", "[CLS]", "--head triplet"]),
-        ("tokens", "best_model.weights", "classification", ["dense", "every token", "--head classification"]),
-        ("classification", "best_model.weights", "triplet", ["Dense(2)", "one output", "--head none"]),
-        ("crf", "best_model.h5", "auto", ["dense", "conditional_random_field", "--head none"]),
-        ("crf", "best_model.weights", "tokens", ["dense", "conditional_random_field", "--head none"]),
-        ("pooler", "best_model.h5", "auto", ["Pooler-Dense", "dense", "--head none"]),
-        ("pooler", "best_model.h5", "classification", ["Pooler-Dense", "--head pooler", "--head linear-pooler"]),
-        ("pooler", "whole_model.h5", "tokens", ["dense", "pooler", "--head tokens"]),
-        ("pooler", "whole_model.h5", "linear-pooler", ["dense", "pooler (tanh)", "--head linear-pooler"]),
-        ("classification", "best_model.h5", "pooler", ["dense", "[CLS]", "--head pooler"]),
-        ("classification", "best_model.weights", "pooler", ["dense", "without a pooler", "--head pooler"]),
-        ("triplet", "best_model.h5", "tokens", ["dense", "masked mean", "--head tokens"]),
-        ("bert_classification", "best_model.h5", "auto", ["Dense(2)", "[CLS]", "--head tokens"]),
-        ("mlm", "best_model.h5", "classification", ["no Keras task layer", "--head classification"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "file", "head", "facts"), [
+    ("classification", "best_model.weights", "auto", ["dense", "unnamed layer", *CHOICES]),
+    ("v2_classification", "best_model.weights", "auto", ["dense", *CHOICES]),
+    ("nested", "best_model.h5", "auto", ["dense", "lambda", *CHOICES]),
+    ("triplet", "best_model.h5", "classification", ["dense", "masked mean", "--head classification"]),
+    ("classification", "best_model.h5", "triplet", ["dense", "[CLS]", "--head triplet"]),
+    ("tokens", "best_model.weights", "classification", ["dense", "every token", "--head classification"]),
+    ("classification", "best_model.weights", "triplet", ["Dense(2)", "one output", "--head none"]),
+    ("crf", "best_model.h5", "auto", ["dense", "conditional_random_field", "--head none"]),
+    ("crf", "best_model.weights", "tokens", ["dense", "conditional_random_field", "--head none"]),
+    ("pooler", "best_model.h5", "auto", ["Pooler-Dense", "dense", "--head none"]),
+    ("pooler", "best_model.h5", "classification", ["Pooler-Dense", "--head pooler", "--head linear-pooler"]),
+    ("pooler", "whole_model.h5", "tokens", ["dense", "pooler", "--head tokens"]),
+    ("pooler", "whole_model.h5", "linear-pooler", ["dense", "pooler (tanh)", "--head linear-pooler"]),
+    ("classification", "best_model.h5", "pooler", ["dense", "[CLS]", "--head pooler"]),
+    ("classification", "best_model.weights", "pooler", ["dense", "without a pooler", "--head pooler"]),
+    ("triplet", "best_model.h5", "tokens", ["dense", "masked mean", "--head tokens"]),
+    ("bert_classification", "best_model.h5", "auto", ["Dense(2)", "[CLS]", "--head tokens"]),
+    ("mlm", "best_model.h5", "classification", ["no Keras task layer", "--head classification"]),
+])  # fmt: skip
 def test_an_ambiguous_task_layer_is_refused(name, file, head, facts, tmp_path):
     folder_with(tmp_path, name, file)
     said = not_converted(tmp_path, *facts, head=head)
     assert head == "auto" or not all(choice in said for choice in CHOICES)
 
 
-@pytest.mark.parametrize(
-    ("layer", "facts"),
-    [
-        ("lambda_3", ["dense", "lambda_3", *CHOICES]),
-        ("global_max_pooling1d", ["dense after global_max_pooling1d", "--head none"]),
-        ("global_average_pooling1d_1", ["Dense(2)", "masked mean", "one output"]),
-    ],
-)
+@pytest.mark.parametrize(("layer", "facts"), [
+    ("lambda_3", ["dense", "lambda_3", *CHOICES]),
+    ("global_max_pooling1d", ["dense after global_max_pooling1d", "--head none"]),
+    ("global_average_pooling1d_1", ["Dense(2)", "masked mean", "one output"]),
+])  # fmt: skip
 def test_layers_before_the_last(layer, facts, tmp_path):
     path = folder_with(tmp_path, "classification", "best_model.h5") / "best_model.h5"
     with h5py.File(path, "r+") as file:
@@ -141,29 +135,23 @@ def applied_to(layer: str):
     return lambda layers: layers["dense"].update(inbound_nodes=[[[layer, 0, 0, {}]]])
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "facts"),
-    [
-        ("regression", applied_to("Embedding-Norm"), ["dense", "Embedding-Norm", "--head none"]),
-        ("regression", lambda layers: layers["dense"].update(inbound_nodes=[]), ["dense", *CHOICES]),
-        ("regression", lambda layers: layers["CLS-token"].update(class_name="Flatten"), ["dense", "CLS-token"]),
-        ("pooler", lambda layers: layers["Pooler-Dense"]["config"].update(activation="mish"), ["Pooler-Dense", "mish"]),
-        ("pooler", lambda layers: layers["Pooler-Dense"].pop("config"), ["model_config"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "change", "facts"), [
+    ("regression", applied_to("Embedding-Norm"), ["dense", "Embedding-Norm", "--head none"]),
+    ("regression", lambda layers: layers["dense"].update(inbound_nodes=[]), ["dense", *CHOICES]),
+    ("regression", lambda layers: layers["CLS-token"].update(class_name="Flatten"), ["dense", "CLS-token"]),
+    ("pooler", lambda layers: layers["Pooler-Dense"]["config"].update(activation="mish"), ["Pooler-Dense", "mish"]),
+    ("pooler", lambda layers: layers["Pooler-Dense"].pop("config"), ["model_config"]),
+])  # fmt: skip
 def test_the_configuration_of_a_whole_model_is_checked(name, change, facts, tmp_path):
     path = folder_with(tmp_path, name, "whole_model.h5") / "whole_model.h5"
     edit_model_config(path, change)
     not_converted(tmp_path, "whole_model.h5", *facts)
 
 
-@pytest.mark.parametrize(
-    ("kind", "fields", "activation", "problem_type"),
-    [
-        ("Activation", {"activation": "sigmoid"}, "sigmoid", "multi_label_classification"),
-        ("Softmax", {"axis": -1}, "softmax", None),  # of one output, which no loss is for
-    ],
-)
+@pytest.mark.parametrize(("kind", "fields", "activation", "problem_type"), [
+    ("Activation", {"activation": "sigmoid"}, "sigmoid", "multi_label_classification"),
+    ("Softmax", {"axis": -1}, "softmax", None),  # of one output, which no loss is for
+])  # fmt: skip
 def test_an_activation_that_is_a_layer_of_its_own(kind, fields, activation, problem_type, tmp_path):
     path = folder_with(tmp_path, "regression", "whole_model.h5") / "whole_model.h5"
     with h5py.File(path, "r+") as file:
@@ -507,14 +495,11 @@ def test_a_graph_written_anew_is_read(tmp_path):
     assert all(np.array_equal(copy.read(name), original.read(name)) for name in copy.entries)
 
 
-@pytest.mark.parametrize(
-    ("changes", "facts"),
-    [
-        ({"crc": 1}, ["checksum", "object graph"]),
-        ({"shape": (1,)}, [OBJECT_GRAPH, "string"]),
-        ({"dtype": "float32"}, [OBJECT_GRAPH, "float32", "bytes"]),
-    ],
-)
+@pytest.mark.parametrize(("changes", "facts"), [
+    ({"crc": 1}, ["checksum", "object graph"]),
+    ({"shape": (1,)}, [OBJECT_GRAPH, "string"]),
+    ({"dtype": "float32"}, [OBJECT_GRAPH, "float32", "bytes"]),
+])  # fmt: skip
 def test_the_entry_of_the_graph(tmp_path, changes, facts):
     with refused(CheckpointError, tmp_path / "copy.index", *facts):
         KerasBundle(with_graph(TRIPLET, tmp_path / "copy", GRAPH, **changes))
@@ -544,30 +529,27 @@ DEEP = graph_of(
 )  # deeper than Python goes
 
 
-@pytest.mark.parametrize(
-    ("graph", "fact"),
-    [
-        (b"", "empty"),
-        (graph_of(b""), "no Keras models"),
-        (graph_of(reference(7, "layer-0")), "names an object"),
-        (graph_of(reference(0, "layer-0")), "layer of itself"),
-        (graph_of(reference(1, "layer-0"), b""), "no layer Embedding-Token"),
-        (
-            graph_of(reference(1, "a") + reference(2, "b"), reference(3, "layer-0"), reference(3, "layer-0"), b""),
-            "2 Keras models",
-        ),
-        (graph_of(write_field(9, VARINT, 1)), "unknown field 9"),
-        (graph_of(reference(0, "a\nb")), r"'a\nb'"),
-        (graph_of(write_field(1, BYTES, write_field(2, BYTES, b"\xff"))), "'\ufffd'"),
-        (GRAPH[:-3], "truncated"),
-        (
-            GRAPH.replace(b"layer_with_weights-0/embeddings", b"layer_with_weights-0/embeddingz"),
-            "layer_with_weights-0/embeddingz/.ATTRIBUTES/VARIABLE_VALUE",
-        ),
-        (GRAPH.replace(b"q_dense", b"x_dense"), "variable"),
-        pytest.param(DEEP, "too deep", id="deep"),
-    ],
-)
+@pytest.mark.parametrize(("graph", "fact"), [
+    (b"", "empty"),
+    (graph_of(b""), "no Keras models"),
+    (graph_of(reference(7, "layer-0")), "names an object"),
+    (graph_of(reference(0, "layer-0")), "layer of itself"),
+    (graph_of(reference(1, "layer-0"), b""), "no layer Embedding-Token"),
+    (
+        graph_of(reference(1, "a") + reference(2, "b"), reference(3, "layer-0"), reference(3, "layer-0"), b""),
+        "2 Keras models",
+    ),
+    (graph_of(write_field(9, VARINT, 1)), "unknown field 9"),
+    (graph_of(reference(0, "a\nb")), r"'a\nb'"),
+    (graph_of(write_field(1, BYTES, write_field(2, BYTES, b"\xff"))), "'\ufffd'"),
+    (GRAPH[:-3], "truncated"),
+    (
+        GRAPH.replace(b"layer_with_weights-0/embeddings", b"layer_with_weights-0/embeddingz"),
+        "layer_with_weights-0/embeddingz/.ATTRIBUTES/VARIABLE_VALUE",
+    ),
+    (GRAPH.replace(b"q_dense", b"x_dense"), "variable"),
+    pytest.param(DEEP, "too deep", id="deep"),
+])  # fmt: skip
 def test_object_graphs_whose_checksums_are_right(tmp_path, graph, fact):
     with refused(CheckpointError, tmp_path / "copy.index", fact):
         KerasBundle(with_graph(TRIPLET, tmp_path / "copy", graph))

@@ -292,13 +292,10 @@ def test_the_body_is_found_under_either_name(how, tmp_path):
     assert_same(tmp_path / "new", model.state_dict())
 
 
-@pytest.mark.parametrize(
-    ("architecture", "fields"),
-    [
-        ("RoFormerForMaskedLM", {}), ("RoFormerForCausalLM", {"is_decoder": True}), ("BertForMaskedLM", {}),
-        ("RoFormerModel", {}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("architecture", "fields"), [
+    ("RoFormerForMaskedLM", {}), ("RoFormerForCausalLM", {"is_decoder": True}), ("BertForMaskedLM", {}),
+    ("RoFormerModel", {}),
+])  # fmt: skip
 def test_a_configuration_that_names_no_class_and_no_type(architecture, fields, tmp_path):
     kind = getattr(THEIRS, architecture, None) or getattr(transformers, architecture)
     model = made(kind, kind.config_class(**SIZES, **fields))
@@ -571,13 +568,10 @@ def test_nothing_points_to_what_is_not_there(tmp_path):
 # Families.
 
 
-@pytest.mark.parametrize(
-    ("architecture", "fields", "family"),
-    [
-        ("RoFormerForMaskedLM", {}, "roformer"), ("RoFormerForCausalLM", {"is_decoder": True}, "gpt"),
-        ("BertForMaskedLM", {}, "wobert"), ("NezhaForMaskedLM", {}, "wonezha"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("architecture", "fields", "family"), [
+    ("RoFormerForMaskedLM", {}, "roformer"), ("RoFormerForCausalLM", {"is_decoder": True}, "gpt"),
+    ("BertForMaskedLM", {}, "wobert"), ("NezhaForMaskedLM", {}, "wonezha"),
+])  # fmt: skip
 def test_the_family_must_agree(architecture, fields, family, tmp_path):
     kind = getattr(modeling_roformer, architecture, None) or getattr(transformers, architecture)
     folder = save(made(kind, kind.config_class(**SIZES, **fields)), tmp_path / "old")

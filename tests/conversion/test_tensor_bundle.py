@@ -213,39 +213,36 @@ def test_missing_files(tmp_path):
         TensorBundle(tmp_path / "other")
 
 
-@pytest.mark.parametrize(
-    ("entries", "facts"),
-    [
-        ([(b"a", entry_record())], ["model.ckpt.index", "no header"]),
-        ([(b"", write_field(1, VARINT, 1) + write_field(2, VARINT, 1)), (b"a", entry_record())], ["big-endian"]),
-        ([(b"", b""), (b"a", entry_record())], ["header", "data files"]),
-        ([(b"", write_field(1, VARINT, 2)), (b"a", entry_record())], ["model.ckpt.data-00000-of-00002", "missing"]),
-        (
-            [(b"", write_field(1, VARINT, 1) + write_field(3, BYTES, write_field(2, VARINT, 9)))],
-            ["newer format", "version 1"],
-        ),
-        ([(b"", HEADER), (b"a", entry_record(dtype=7))], ["a", "string"]),
-        ([(b"", HEADER), (b"a", entry_record(dtype=99))], ["a", "dtype 99"]),
-        ([(b"", HEADER), (b"a", entry_record(extra=write_field(7, BYTES, b"")))], ["a", "partitioned"]),
-        ([(b"", HEADER), (b"a", entry_record(extra=write_field(9, VARINT, 1)))], ["a", "unknown field 9"]),
-        ([(b"", HEADER), (b"a", entry_record(shape=(3,)))], ["a", (3,), "float32", "8 bytes"]),
-        ([(b"", HEADER), (b"a", entry_record(shape=(1 << 62, 1 << 62)))], ["a", (1 << 62, 1 << 62), "8 bytes"]),
-        ([(b"", HEADER), (b"a", entry_record(shape=(1,) * 300))], ["a", "impossible shape"]),
-        (
-            [(b"", HEADER), (b"a", entry_record(shape=(1 << 40,), size=1 << 42))],
-            ["model.ckpt.data-00000-of-00001", f"{1 << 42:,}"],
-        ),
-        ([(b"", HEADER), (b"a", entry_record(offset=4))], ["gap", "a"]),
-        ([(b"", HEADER), (b"a", entry_record()), (b"b", entry_record())], ["overlap", "b"]),
-        ([(b"", HEADER), (b"a", entry_record()), (b"b", entry_record(offset=4))], ["overlap", "b"]),
-        ([(b"", HEADER)], ["model.ckpt.data-00000-of-00001", "8 bytes"]),
-        ([(b"", HEADER), (b"\xff", entry_record())], [r"b'\xff'", "UTF-8"]),
-        ([(b"", HEADER), (b"a", entry_record(extra=write_field(3, VARINT, 5)))], ["a", "shard 5 of 1"]),
-        ([(b"", HEADER), (b"b", entry_record()), (b"a", entry_record())], ["model.ckpt.index", "order"]),
-        ([(b"", HEADER), (b"a", b"\x08")], ["model.ckpt.index", "byte 1"]),
-        ([], ["model.ckpt.index", "no header"]),
-    ],
-)
+@pytest.mark.parametrize(("entries", "facts"), [
+    ([(b"a", entry_record())], ["model.ckpt.index", "no header"]),
+    ([(b"", write_field(1, VARINT, 1) + write_field(2, VARINT, 1)), (b"a", entry_record())], ["big-endian"]),
+    ([(b"", b""), (b"a", entry_record())], ["header", "data files"]),
+    ([(b"", write_field(1, VARINT, 2)), (b"a", entry_record())], ["model.ckpt.data-00000-of-00002", "missing"]),
+    (
+        [(b"", write_field(1, VARINT, 1) + write_field(3, BYTES, write_field(2, VARINT, 9)))],
+        ["newer format", "version 1"],
+    ),
+    ([(b"", HEADER), (b"a", entry_record(dtype=7))], ["a", "string"]),
+    ([(b"", HEADER), (b"a", entry_record(dtype=99))], ["a", "dtype 99"]),
+    ([(b"", HEADER), (b"a", entry_record(extra=write_field(7, BYTES, b"")))], ["a", "partitioned"]),
+    ([(b"", HEADER), (b"a", entry_record(extra=write_field(9, VARINT, 1)))], ["a", "unknown field 9"]),
+    ([(b"", HEADER), (b"a", entry_record(shape=(3,)))], ["a", (3,), "float32", "8 bytes"]),
+    ([(b"", HEADER), (b"a", entry_record(shape=(1 << 62, 1 << 62)))], ["a", (1 << 62, 1 << 62), "8 bytes"]),
+    ([(b"", HEADER), (b"a", entry_record(shape=(1,) * 300))], ["a", "impossible shape"]),
+    (
+        [(b"", HEADER), (b"a", entry_record(shape=(1 << 40,), size=1 << 42))],
+        ["model.ckpt.data-00000-of-00001", f"{1 << 42:,}"],
+    ),
+    ([(b"", HEADER), (b"a", entry_record(offset=4))], ["gap", "a"]),
+    ([(b"", HEADER), (b"a", entry_record()), (b"b", entry_record())], ["overlap", "b"]),
+    ([(b"", HEADER), (b"a", entry_record()), (b"b", entry_record(offset=4))], ["overlap", "b"]),
+    ([(b"", HEADER)], ["model.ckpt.data-00000-of-00001", "8 bytes"]),
+    ([(b"", HEADER), (b"\xff", entry_record())], [r"b'\xff'", "UTF-8"]),
+    ([(b"", HEADER), (b"a", entry_record(extra=write_field(3, VARINT, 5)))], ["a", "shard 5 of 1"]),
+    ([(b"", HEADER), (b"b", entry_record()), (b"a", entry_record())], ["model.ckpt.index", "order"]),
+    ([(b"", HEADER), (b"a", b"\x08")], ["model.ckpt.index", "byte 1"]),
+    ([], ["model.ckpt.index", "no header"]),
+])  # fmt: skip
 def test_indexes_whose_checksums_are_right(tmp_path, entries, facts):
     with refused(CheckpointError, *facts):
         read_all(with_index(tmp_path, entries))
@@ -276,28 +273,25 @@ def table_of_blocks(*blocks: bytes, metaindex=RESTART, compression=0, before=b""
 BLOCK = write_varint(0) + write_varint(0) + write_varint(len(HEADER)) + HEADER + b"\0\1\0n"
 
 
-@pytest.mark.parametrize(
-    ("table", "fact"),
-    [
-        (table_of_blocks(zlib.compress(b"anything"), compression=1), "compressed"),
-        (table_of_blocks(metaindex=b"\0\1\1ab" + RESTART), "metaindex"),
-        (table_of_blocks(BLOCK + RESTART, before=b"?"), "byte 0"),
-        (table_of_blocks(BLOCK + RESTART, last=0), "index block"),
-        (table_of_blocks(RESTART), "index block"),
-        (table_of_blocks(BLOCK + struct.pack("<II", 1, 1)), "restart point"),
-        (table_of_blocks(BLOCK + struct.pack("<II", len(BLOCK) - 4, 1)), "restart point"),
-        (table_of_blocks(BLOCK + struct.pack("<III", 0, 1, 2)), "restart point"),
-        (table_of_blocks(BLOCK + struct.pack("<III", 0, 0, 2)), "restart point"),
-        (table_of_blocks(BLOCK + struct.pack("<II", 0, 9)), "restart points"),
-        (table_of_blocks(BLOCK + struct.pack("<I", 0)), "restart points"),
-        (table_of_blocks(BLOCK[:-1] + RESTART), "an entry does not fit"),
-        (table_of_blocks(b"\1\0\0" + RESTART), "an entry does not fit"),
-        (table_of_blocks(b"\xff" * 9 + b"\2" + RESTART), "integer at byte 0"),
-        (table_of_blocks(b"\xff" * 10 + b"\1" + RESTART), "integer at byte 0"),
-        (table_of_blocks(b"\x80\0\0\0" + RESTART), "integer at byte 0"),
-        (table_of_blocks(b"\x80\0\1\0" + RESTART), "integer at byte 0"),
-    ],
-)
+@pytest.mark.parametrize(("table", "fact"), [
+    (table_of_blocks(zlib.compress(b"anything"), compression=1), "compressed"),
+    (table_of_blocks(metaindex=b"\0\1\1ab" + RESTART), "metaindex"),
+    (table_of_blocks(BLOCK + RESTART, before=b"?"), "byte 0"),
+    (table_of_blocks(BLOCK + RESTART, last=0), "index block"),
+    (table_of_blocks(RESTART), "index block"),
+    (table_of_blocks(BLOCK + struct.pack("<II", 1, 1)), "restart point"),
+    (table_of_blocks(BLOCK + struct.pack("<II", len(BLOCK) - 4, 1)), "restart point"),
+    (table_of_blocks(BLOCK + struct.pack("<III", 0, 1, 2)), "restart point"),
+    (table_of_blocks(BLOCK + struct.pack("<III", 0, 0, 2)), "restart point"),
+    (table_of_blocks(BLOCK + struct.pack("<II", 0, 9)), "restart points"),
+    (table_of_blocks(BLOCK + struct.pack("<I", 0)), "restart points"),
+    (table_of_blocks(BLOCK[:-1] + RESTART), "an entry does not fit"),
+    (table_of_blocks(b"\1\0\0" + RESTART), "an entry does not fit"),
+    (table_of_blocks(b"\xff" * 9 + b"\2" + RESTART), "integer at byte 0"),
+    (table_of_blocks(b"\xff" * 10 + b"\1" + RESTART), "integer at byte 0"),
+    (table_of_blocks(b"\x80\0\0\0" + RESTART), "integer at byte 0"),
+    (table_of_blocks(b"\x80\0\1\0" + RESTART), "integer at byte 0"),
+])  # fmt: skip
 def test_tables_whose_checksums_are_right(tmp_path, table, fact):
     (tmp_path / "m.index").write_bytes(table)
     with refused(CheckpointError, tmp_path / "m.index", fact):

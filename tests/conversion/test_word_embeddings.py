@@ -122,13 +122,10 @@ def saved_state(folder):
     return state
 
 
-@pytest.mark.parametrize(
-    ("kind", "form", "dtype"),
-    [
-        *product(["bert", "untied", "roformer"], FORMS, ["float32"]),
-        *product(["bert"], ["safetensors"], ["float16", "bfloat16", "float64"]),
-    ],
-)
+@pytest.mark.parametrize(("kind", "form", "dtype"), [
+    *product(["bert", "untied", "roformer"], FORMS, ["float32"]),
+    *product(["bert"], ["safetensors"], ["float16", "bfloat16", "float64"]),
+])  # fmt: skip
 def test_every_row_and_every_other_weight(checkpoint, new_vocab, tmp_path, kind, form, dtype):
     folder, _ = checkpoint(kind, form, getattr(torch, dtype))
     before = saved_state(folder)
@@ -353,13 +350,10 @@ def test_a_missing_shard_is_named(checkpoint, new_vocab, tmp_path):
         initialise_words(folder, new_vocab, tmp_path / "out")
 
 
-@pytest.mark.parametrize(
-    ("entries", "facts"),
-    [
-        (OLD, ["two", "Han", "word_segmentation=None"]), ([entry for entry in NEW if entry != "[MASK]"], ["[MASK]"]),
-        ([entry for entry in NEW if entry != "[UNK]"], ["[UNK]"]), ([*NEW, "天气"], ["'天气'"]), ([], ["empty"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("entries", "facts"), [
+    (OLD, ["two", "Han", "word_segmentation=None"]), ([entry for entry in NEW if entry != "[MASK]"], ["[MASK]"]),
+    ([entry for entry in NEW if entry != "[UNK]"], ["[UNK]"]), ([*NEW, "天气"], ["'天气'"]), ([], ["empty"]),
+])  # fmt: skip
 def test_a_vocabulary_that_cannot_be(checkpoint, tmp_path, entries, facts):
     folder, _ = checkpoint()
     path = write_entries(tmp_path / "words.txt", entries)

@@ -497,18 +497,14 @@ def test_a_push_ends_after_three_tries_and_can_be_repeated(hub, folder, waits, r
     assert content(folder).items() <= published(hub).items()
 
 
-@pytest.mark.parametrize(
-    ("fault", "facts"),
-    [
-        (Fault("POST .*/repos/create", status=401), ["hf auth login", 401]),
-        (Fault("POST .*/preupload", status=403), ["HF_TOKEN", "write", 403]),
-        (Fault("POST .*/preupload", status=404), [REPO, 404]), (Fault("POST .*/objects/batch", status=413), [413]),
-        (Fault("POST .*/commit/", status=400), ["injected 400"]),
-        (Fault("POST .*/commit/", status=409), [REPO, "changed"]),
-        (Fault("POST .*/commit/", status=412), [REPO, "changed"]), (Fault("PUT /lfs/", status=403), ["HF_TOKEN", 403]),
-    ],
-    ids=lambda value: f"{value.route} {value.status}" if isinstance(value, Fault) else "",
-)  # fmt: skip
+@pytest.mark.parametrize(("fault", "facts"), [
+    (Fault("POST .*/repos/create", status=401), ["hf auth login", 401]),
+    (Fault("POST .*/preupload", status=403), ["HF_TOKEN", "write", 403]),
+    (Fault("POST .*/preupload", status=404), [REPO, 404]), (Fault("POST .*/objects/batch", status=413), [413]),
+    (Fault("POST .*/commit/", status=400), ["injected 400"]),
+    (Fault("POST .*/commit/", status=409), [REPO, "changed"]),
+    (Fault("POST .*/commit/", status=412), [REPO, "changed"]), (Fault("PUT /lfs/", status=403), ["HF_TOKEN", 403]),
+], ids=lambda value: f"{value.route} {value.status}" if isinstance(value, Fault) else "")  # fmt: skip
 def test_a_refusal_of_the_hub_is_told_in_one_sentence_at_once(hub, folder, waits, fault, facts):
     hub.faults.append(replace(fault))
     with refused(HubError, "nothing was published", *facts) as caught:

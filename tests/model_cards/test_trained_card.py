@@ -81,13 +81,10 @@ def test_a_base_that_the_hub_could_not_have(folder, tmp_path):
     assert card.data.base_model is None and "| base model | 模型 |" in card.text
 
 
-@pytest.mark.parametrize(
-    "card",
-    [
-        b"---\nfoo\n---\n", b"---\nbase_model: [\n---\n", b"---\nbase_model: []\n---\n",
-        b"---\nbase_model: {a: b}\n---\n", b"\x81",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("card", [
+    b"---\nfoo\n---\n", b"---\nbase_model: [\n---\n", b"---\nbase_model: []\n---\n",
+    b"---\nbase_model: {a: b}\n---\n", b"\x81",
+])  # fmt: skip
 def test_a_damaged_card_of_the_base_costs_no_training(folder, tmp_path, card):
     (tmp_path / "laws").mkdir()
     (tmp_path / "laws" / "README.md").write_bytes(card)

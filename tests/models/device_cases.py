@@ -45,27 +45,21 @@ def assert_same(found, expected):
             torch.testing.assert_close(on_cpu(found[name]), x, atol=1e-5, rtol=1e-4, msg=name)
 
 
-@pytest.mark.parametrize(
-    "mistake",
-    [
-        lambda x: x + torch.zeros(3), lambda x: torch.where(torch.zeros(3) == 0, x, 0),
-        lambda x: torch.cat([x, torch.zeros(3)]), lambda x: x[torch.arange(2)],
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("mistake", [
+    lambda x: x + torch.zeros(3), lambda x: torch.where(torch.zeros(3) == 0, x, 0),
+    lambda x: torch.cat([x, torch.zeros(3)]), lambda x: x[torch.arange(2)],
+])  # fmt: skip
 def test_a_tensor_on_the_cpu_is_refused(mistake, device):
     with pytest.raises(RuntimeError, match="on the CPU"):
         mistake(torch.zeros(3, device=NAME))
 
 
-@pytest.mark.parametrize(
-    ("reading", "waits"),
-    [
-        (lambda x: x.sum().item(), 1), (lambda x: x.tolist(), 1), (lambda x: bool(x.any()), 1), (lambda x: x[x > 0], 1),
-        (lambda x: x.nonzero(), 1), (lambda x: x.cpu(), 1), (lambda x: torch.tensor([1.0]).to(NAME), 1),
-        (lambda x: torch.tensor([1.0], device=NAME), 1), (lambda x: x + 1, 0), (lambda x: x * torch.tensor(2.0), 0),
-        (lambda x: torch.where(x > 0, x, torch.inf), 0), (lambda x: torch.zeros(3, device=x.device), 0),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("reading", "waits"), [
+    (lambda x: x.sum().item(), 1), (lambda x: x.tolist(), 1), (lambda x: bool(x.any()), 1), (lambda x: x[x > 0], 1),
+    (lambda x: x.nonzero(), 1), (lambda x: x.cpu(), 1), (lambda x: torch.tensor([1.0]).to(NAME), 1),
+    (lambda x: torch.tensor([1.0], device=NAME), 1), (lambda x: x + 1, 0), (lambda x: x * torch.tensor(2.0), 0),
+    (lambda x: torch.where(x > 0, x, torch.inf), 0), (lambda x: torch.zeros(3, device=x.device), 0),
+])  # fmt: skip
 def test_waits_are_counted(reading, waits, device):
     x = torch.ones(3, device=NAME)
     device.waits.clear()
@@ -131,13 +125,10 @@ def test_several_steps_of_an_optimiser(case, device):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(
-    ("fields", "options"),
-    [
-        *product(({}, {"attention_type": "linear"}, {"prefix_lm": True}), ({}, {"num_beams": 2}, {"use_cache": False})),
-        ({}, {"cache_implementation": "static"}),
-    ],
-)
+@pytest.mark.parametrize(("fields", "options"), [
+    *product(({}, {"attention_type": "linear"}, {"prefix_lm": True}), ({}, {"num_beams": 2}, {"use_cache": False})),
+    ({}, {"cache_implementation": "static"}),
+])  # fmt: skip
 def test_generation(fields, options, device):
     model = small_model("RoFormerForCausalLM", is_decoder=True, pad_token_id=0, eos_token_id=99, **fields)
     inputs = {"input_ids": torch.tensor([[0, 7, 8], [5, 6, 9]]), "attention_mask": torch.tensor([[0, 1, 1], [1, 1, 1]])}

@@ -242,13 +242,10 @@ def test_a_cache_continued_by_several_words_is_the_same():
         torch.testing.assert_close(found, expected, atol=1e-9, rtol=0, msg=kind)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {}, {"attention_type": "linear"}, {"attention_type": "linear", "linear_feature_map": "favor"},
-        {"prefix_lm": True},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("fields", [
+    {}, {"attention_type": "linear"}, {"attention_type": "linear", "linear_feature_map": "favor"},
+    {"prefix_lm": True},
+])  # fmt: skip
 @pytest.mark.parametrize("length", [1, 4])
 @torch.no_grad()
 def test_a_cache_that_does_not_fit_is_refused_and_kept(fields, length):

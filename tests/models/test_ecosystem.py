@@ -108,15 +108,12 @@ def test_adapters_are_saved_loaded_and_merged(variant, tmp_path):
     torch.testing.assert_close(logits(merged, make_ids()), expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("head", "task", "trained_too"),
-    [
-        (RoFormerForSequenceClassification, "SEQ_CLS", {"classifier"}),
-        (RoFormerForTokenClassification, "TOKEN_CLS", {"classifier"}),
-        (RoFormerModel, "FEATURE_EXTRACTION", set()),
-        (RoFormerForTripletMatching, None, set()),
-    ],
-)
+@pytest.mark.parametrize(("head", "task", "trained_too"), [
+    (RoFormerForSequenceClassification, "SEQ_CLS", {"classifier"}),
+    (RoFormerForTokenClassification, "TOKEN_CLS", {"classifier"}),
+    (RoFormerModel, "FEATURE_EXTRACTION", set()),
+    (RoFormerForTripletMatching, None, set()),
+])  # fmt: skip
 def test_a_task_trains_its_head_too(head, task, trained_too):
     adapted = get_peft_model(head(small_config()), LoraConfig(r=4, target_modules=TARGETS, task_type=task))
     rest = {n for n, p in adapted.named_parameters() if p.requires_grad and "lora_" not in n}
@@ -172,13 +169,10 @@ def test_prefixes_of_translation_models_are_marians():
     assert outputs[0][1] == outputs[1][1]
 
 
-@pytest.mark.parametrize(
-    ("head", "task"),
-    [
-        ("ForSequenceClassification", "SEQ_CLS"), ("ForTokenClassification", "TOKEN_CLS"),
-        ("ForQuestionAnswering", "QUESTION_ANS"), ("Model", "FEATURE_EXTRACTION"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("head", "task"), [
+    ("ForSequenceClassification", "SEQ_CLS"), ("ForTokenClassification", "TOKEN_CLS"),
+    ("ForQuestionAnswering", "QUESTION_ANS"), ("Model", "FEATURE_EXTRACTION"),
+])  # fmt: skip
 @pytest.mark.parametrize("family", ["RoFormer", "Nezha"])
 def test_prefixes_of_encoders_are_refused(family, head, task):
     model = get_peft_model(small_model(family + head), PrefixTuningConfig(task_type=task, num_virtual_tokens=5))

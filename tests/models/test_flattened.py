@@ -195,13 +195,10 @@ def test_half_precision_in_training():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(
-    "positions",
-    [
-        [0, 1, 2, 3, 4, 5], [5, 6, 7, 8, 9, 10], [0, 1, 2, 90, 91, 92], [0, 1, 2, 1, 2, 3], [7, 3, 9, 1, 1, 1],
-        [3, 2, 1, 2, 3, 4],
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("positions", [
+    [0, 1, 2, 3, 4, 5], [5, 6, 7, 8, 9, 10], [0, 1, 2, 90, 91, 92], [0, 1, 2, 1, 2, 3], [7, 3, 9, 1, 1, 1],
+    [3, 2, 1, 2, 3, 4],
+])  # fmt: skip
 @pytest.mark.parametrize("fields", [{}, DECODER], ids=["encoder", "decoder"])
 def test_other_positions_separate_nothing(positions, fields):
     model, ids = small_model(**fields), torch.arange(5, 11)[None]
@@ -306,22 +303,19 @@ def ends(*numbers):
 ROW = flatten(names=())["input_ids"]  # of 22 tokens
 
 
-@pytest.mark.parametrize(
-    ("marks", "facts"),
-    [
-        *(({"cu_seq_lens_q": ends(*x)}, [22]) for x in ([1, 3, 22], [0, 3, 21], [0, 3, 23], [0, 9, 5, 22])),
-        *(({"cu_seq_lens_q": ends(*x)}, [22]) for x in ([0, 9, 9, 22], [0, -3, 22])),
-        ({"cu_seq_lens_q": ends(0, 3, 22), "cu_seq_lens_k": ends(0, 4, 22)}, [22]),
-        ({"cu_seq_lens_q": ends(0, 3, 22), "max_length_q": 18}, [22]),
-        ({"cu_seq_lens_q": ends(0, 3, 22)[None]}, []),
-        ({"cu_seq_lens_q": ends(0)}, []),
-        ({"cu_seq_lens_q": [0, 3, 22]}, []),
-        ({"cu_seq_lens_q": ends(0, 22, 44), "input_ids": ROW.repeat(2, 1)}, [2]),  # for one row only
-        ({"seq_idx": torch.zeros(1, 21, dtype=torch.int32)}, []),
-        ({"cu_seq_lens_q": ends(0, 3, 22), "attention_mask": torch.ones_like(ROW)}, ["attention_mask"]),
-        ({"seq_idx": torch.zeros_like(ROW), "attention_mask": torch.ones_like(ROW)}, ["attention_mask"]),
-    ],
-)
+@pytest.mark.parametrize(("marks", "facts"), [
+    *(({"cu_seq_lens_q": ends(*x)}, [22]) for x in ([1, 3, 22], [0, 3, 21], [0, 3, 23], [0, 9, 5, 22])),
+    *(({"cu_seq_lens_q": ends(*x)}, [22]) for x in ([0, 9, 9, 22], [0, -3, 22])),
+    ({"cu_seq_lens_q": ends(0, 3, 22), "cu_seq_lens_k": ends(0, 4, 22)}, [22]),
+    ({"cu_seq_lens_q": ends(0, 3, 22), "max_length_q": 18}, [22]),
+    ({"cu_seq_lens_q": ends(0, 3, 22)[None]}, []),
+    ({"cu_seq_lens_q": ends(0)}, []),
+    ({"cu_seq_lens_q": [0, 3, 22]}, []),
+    ({"cu_seq_lens_q": ends(0, 22, 44), "input_ids": ROW.repeat(2, 1)}, [2]),  # for one row only
+    ({"seq_idx": torch.zeros(1, 21, dtype=torch.int32)}, []),
+    ({"cu_seq_lens_q": ends(0, 3, 22), "attention_mask": torch.ones_like(ROW)}, ["attention_mask"]),
+    ({"seq_idx": torch.zeros_like(ROW), "attention_mask": torch.ones_like(ROW)}, ["attention_mask"]),
+])  # fmt: skip
 def test_marks_that_do_not_fit_are_refused(marks, facts):
     with refused(ValueError, next(iter(marks)), *facts):
         small_model()(**{"input_ids": ROW, **marks})

@@ -28,14 +28,10 @@ def gradient_of(loss, model):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {}, {"num_items_in_batch": 40}, {"num_items_in_batch": torch.tensor(40)}, {"shift_labels": LABELS.roll(-2, 1)},
-        {"shift_labels": None}, {"ignore_index": -100},
-    ],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.parametrize("arguments", [
+    {}, {"num_items_in_batch": 40}, {"num_items_in_batch": torch.tensor(40)}, {"shift_labels": LABELS.roll(-2, 1)},
+    {"shift_labels": None}, {"ignore_index": -100},
+], ids=str)  # fmt: skip
 def test_the_causal_loss_is_that_of_transformers(arguments, dtype):
     model = causal_model().to(dtype)
     outputs = model(IDS, labels=LABELS, **arguments)

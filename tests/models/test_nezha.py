@@ -474,14 +474,11 @@ def test_next_sentence():
     assert model.nezha.pooler.dense.weight.grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize(
-    ("fields", "labels"),
-    [
-        ({"num_labels": 3}, torch.tensor([0, 2])),
-        ({"num_labels": 1}, torch.tensor([0.5, -1.0])),
-        ({"num_labels": 3}, torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]])),
-    ],
-)
+@pytest.mark.parametrize(("fields", "labels"), [
+    ({"num_labels": 3}, torch.tensor([0, 2])),
+    ({"num_labels": 1}, torch.tensor([0.5, -1.0])),
+    ({"num_labels": 3}, torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]])),
+])  # fmt: skip
 def test_classification_reads_the_pooler(fields, labels):
     model = make_model(NezhaForSequenceClassification, **fields)
     ids = make_ids(2, 10)

@@ -388,26 +388,23 @@ def test_compiled_in_one_graph(encoding):
     assert_close(found.loss, expected.loss, atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("inputs", "facts"),
-    [
-        ({"input_ids": TARGET}, ["decoder_input_ids", "decoder_inputs_embeds", "labels"]),
-        ({"decoder_input_ids": TARGET}, ["input_ids", "inputs_embeds"]),
-        ({"input_ids": TARGET + 50, "labels": TARGET}, ["input_ids", int(TARGET.max()) + 50, 49]),
-        ({"input_ids": TARGET, "labels": TARGET + 50}, ["labels", int(TARGET.max()) + 50, 49, -100]),
-        ({"input_ids": TARGET, "decoder_input_ids": TARGET[:, :4], "labels": TARGET}, ["labels", (3, 9), (3, 4)]),
-        ({"input_ids": TARGET, "decoder_input_ids": TARGET + 50}, ["decoder_input_ids", int(TARGET.max()) + 50, 49]),
-        ({"input_ids": TARGET, "labels": TARGET[:2]}, ["decoder_input_ids", (2, 9), 3]),
-        ({"input_ids": TARGET, "decoder_input_ids": TARGET[0]}, ["decoder_input_ids", (9,), 3]),
-        (
-            {"encoder_outputs": (torch.zeros(3, 5, 32),), "attention_mask": TARGET, "labels": TARGET},
-            ["attention_mask", (3, 9), (3, 5)],
-        ),
-        ({"input_ids": TARGET[0], "labels": TARGET}, ["input_ids", (9,), "(batch, length)"]),
-        ({"input_ids": TARGET, "attention_mask": TARGET[:, :3], "labels": TARGET}, ["attention_mask", (3, 3), (3, 9)]),
-        ({"input_ids": TARGET, "token_type_ids": TARGET * 0 + 1, "labels": TARGET}, ["token_type_ids", 1, 0]),
-    ],
-)
+@pytest.mark.parametrize(("inputs", "facts"), [
+    ({"input_ids": TARGET}, ["decoder_input_ids", "decoder_inputs_embeds", "labels"]),
+    ({"decoder_input_ids": TARGET}, ["input_ids", "inputs_embeds"]),
+    ({"input_ids": TARGET + 50, "labels": TARGET}, ["input_ids", int(TARGET.max()) + 50, 49]),
+    ({"input_ids": TARGET, "labels": TARGET + 50}, ["labels", int(TARGET.max()) + 50, 49, -100]),
+    ({"input_ids": TARGET, "decoder_input_ids": TARGET[:, :4], "labels": TARGET}, ["labels", (3, 9), (3, 4)]),
+    ({"input_ids": TARGET, "decoder_input_ids": TARGET + 50}, ["decoder_input_ids", int(TARGET.max()) + 50, 49]),
+    ({"input_ids": TARGET, "labels": TARGET[:2]}, ["decoder_input_ids", (2, 9), 3]),
+    ({"input_ids": TARGET, "decoder_input_ids": TARGET[0]}, ["decoder_input_ids", (9,), 3]),
+    (
+        {"encoder_outputs": (torch.zeros(3, 5, 32),), "attention_mask": TARGET, "labels": TARGET},
+        ["attention_mask", (3, 9), (3, 5)],
+    ),
+    ({"input_ids": TARGET[0], "labels": TARGET}, ["input_ids", (9,), "(batch, length)"]),
+    ({"input_ids": TARGET, "attention_mask": TARGET[:, :3], "labels": TARGET}, ["attention_mask", (3, 3), (3, 9)]),
+    ({"input_ids": TARGET, "token_type_ids": TARGET * 0 + 1, "labels": TARGET}, ["token_type_ids", 1, 0]),
+])  # fmt: skip
 def test_input_that_does_not_fit(inputs, facts):
     with refused(ValueError, *facts):
         make_model()(**inputs)

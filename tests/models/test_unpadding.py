@@ -138,13 +138,10 @@ def test_embeddings_may_come_instead_of_ids():
     assert_unpads_to_the_same(model, **batch, inputs_embeds=embeddings)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {}, {"prefix_lm": True, "is_decoder": True}, {"is_decoder": True},
-        {"is_decoder": True, "use_cache": False, "attn_implementation": "eager"}, {"chunk_size_feed_forward": 1},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("fields", [
+    {}, {"prefix_lm": True, "is_decoder": True}, {"is_decoder": True},
+    {"is_decoder": True, "use_cache": False, "attn_implementation": "eager"}, {"chunk_size_feed_forward": 1},
+])  # fmt: skip
 @pytest.mark.parametrize("mask", [RIGHT, LEFT, HOLES, torch.ones(2, 5, dtype=torch.long)])
 @pytest.mark.parametrize("asked", [{}, {"output_attentions": True}, {"output_hidden_states": True}])
 def test_whatever_is_asked_for_is_right(fields, mask, asked):
@@ -185,13 +182,10 @@ def test_outputs_at_padding_are_zero_where_it_is_left_out(fields, mask):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(
-    ("fields", "asked"),
-    [
-        ({"unpad_inputs": False}, {}), ({"prefix_lm": True}, {}), ({"is_decoder": True}, {}),
-        ({"chunk_size_feed_forward": 1}, {}), ({}, {"output_hidden_states": True}), ({}, {"output_attentions": True}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("fields", "asked"), [
+    ({"unpad_inputs": False}, {}), ({"prefix_lm": True}, {}), ({"is_decoder": True}, {}),
+    ({"chunk_size_feed_forward": 1}, {}), ({}, {"output_hidden_states": True}), ({}, {"output_attentions": True}),
+])  # fmt: skip
 def test_outputs_at_padding_are_computed_otherwise(fields, asked):
     assert small_model(**fields)(**make_batch(RIGHT), **asked).last_hidden_state.abs().min() > 0
 
@@ -278,16 +272,13 @@ def test_padding_is_left_out_where_no_label_lies_on_it(head, fields):
 
 
 @pytest.mark.parametrize("mask", [RIGHT, LEFT, HOLES], ids=["right", "left", "holes"])
-@pytest.mark.parametrize(
-    ("head", "fields"),
-    [
-        ("RoFormerForSequenceClassification", {}),
-        ("RoFormerForMultipleChoice", {}),  # reads the last position, padding or not
-        ("RoFormerForMultipleChoice", {"summary_type": "first"}),
-        ("RoFormerForMultipleChoice", {"summary_type": "mean"}),
-        ("RoFormerModel", {"add_pooling_layer": True, "pooler_activation": "tanh"}),
-    ],
-)
+@pytest.mark.parametrize(("head", "fields"), [
+    ("RoFormerForSequenceClassification", {}),
+    ("RoFormerForMultipleChoice", {}),  # reads the last position, padding or not
+    ("RoFormerForMultipleChoice", {"summary_type": "first"}),
+    ("RoFormerForMultipleChoice", {"summary_type": "mean"}),
+    ("RoFormerModel", {"add_pooling_layer": True, "pooler_activation": "tanh"}),
+])  # fmt: skip
 def test_outputs_of_a_whole_text_are_the_same(head, fields, mask):
     batch = make_batch(mask)
     if head == "RoFormerForMultipleChoice":

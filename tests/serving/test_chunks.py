@@ -176,14 +176,11 @@ def test_other_chunks_or_texts_do_not_resume(saved, articles, tmp_path):
     assert contents(out) == before
 
 
-@pytest.mark.parametrize(
-    ("options", "facts"),
-    [
-        ({"sample_by": "file"}, ["sample_by", "'file'", "line, document"]), ({"chunk": 2}, ["chunk", 2, 3]),
-        ({"chunk": 16, "overlap": 14}, ["overlap", 14, 13, 16]), ({"chunk": 16, "overlap": -1}, ["overlap", -1, 0, 13]),
-        ({"overlap": 4}, ["overlap", 4, "--chunk"]), ({"chunk": 16, "max_length": 16}, ["chunk", "max_length", 16]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "facts"), [
+    ({"sample_by": "file"}, ["sample_by", "'file'", "line, document"]), ({"chunk": 2}, ["chunk", 2, 3]),
+    ({"chunk": 16, "overlap": 14}, ["overlap", 14, 13, 16]), ({"chunk": 16, "overlap": -1}, ["overlap", -1, 0, 13]),
+    ({"overlap": 4}, ["overlap", 4, "--chunk"]), ({"chunk": 16, "max_length": 16}, ["chunk", "max_length", 16]),
+])  # fmt: skip
 def test_options_that_do_not_fit(saved, articles, tmp_path, options, facts):
     with refused(ServingError, *facts):
         embed(saved("word"), articles, tmp_path / "out", **options)

@@ -462,16 +462,13 @@ def test_quotes_in_a_tsv_file_belong_to_the_text(saved, tmp_path):
         assert read(tmp_path / f"out{number}")[2] == ['"今天', '明月"']
 
 
-@pytest.mark.parametrize(
-    ("content", "facts"),
-    [
-        (b"id,body\n1,x\n", ["no column 'text'", "id, body", "--field"]),
-        (b"", ["cannot be read", "No columns"]),
-        (b'text,id\n"x\ny",1\nx, y,2\n', ["cannot be read", "2 fields", "line 3", "saw 3"]),
-        (b'text\nx\n"y\n', ["cannot be read", "EOF inside string"]),
-        ("text\n今天\n".encode("gb18030"), ["cannot be read", "utf-8"]),
-    ],
-)
+@pytest.mark.parametrize(("content", "facts"), [
+    (b"id,body\n1,x\n", ["no column 'text'", "id, body", "--field"]),
+    (b"", ["cannot be read", "No columns"]),
+    (b'text,id\n"x\ny",1\nx, y,2\n', ["cannot be read", "2 fields", "line 3", "saw 3"]),
+    (b'text\nx\n"y\n', ["cannot be read", "EOF inside string"]),
+    ("text\n今天\n".encode("gb18030"), ["cannot be read", "utf-8"]),
+])  # fmt: skip
 def test_invalid_csv_files(saved, run, tmp_path, content, facts):
     (tmp_path / "texts.csv").write_bytes(content)
     error_of(run, saved("word"), tmp_path / "texts.csv", tmp_path / "out", states=[tmp_path / "texts.csv", *facts])

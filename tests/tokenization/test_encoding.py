@@ -176,17 +176,14 @@ def test_offsets_cut_the_words_out_of_the_text(words):
     assert "😀" in pieces
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("e\u0301a今天", [(0, 1), (2, 3), (3, 5)]),  # a combining accent
-        ("İ今天", [(0, 1), (1, 3)]),  # two characters in lower case
-        ("한今天", None),  # three when decomposed
-        ("今\u0301天", [(0, 1), (2, 3)]),
-        ("ab\x00cd今天", None),
-        ("ＡＢ今天", None),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [
+    ("e\u0301a今天", [(0, 1), (2, 3), (3, 5)]),  # a combining accent
+    ("İ今天", [(0, 1), (1, 3)]),  # two characters in lower case
+    ("한今天", None),  # three when decomposed
+    ("今\u0301天", [(0, 1), (2, 3)]),
+    ("ab\x00cd今天", None),
+    ("ＡＢ今天", None),
+])  # fmt: skip
 def test_offsets_where_normalization_changes_lengths(words, text, expected):
     batch = words(text, return_offsets_mapping=True, add_special_tokens=False)
     offsets = batch.offset_mapping
@@ -247,14 +244,11 @@ def test_encodings_are_made_when_asked_for(words):
         batch.encodings[2]
 
 
-@pytest.mark.parametrize(
-    ("text", "facts"),
-    [
-        (["今天", None], ["text[1]", "NoneType", "str"]), (b"abc", ["text", "bytes", "str"]),
-        (["今天", 5], ["text[1]", "int", "str"]), ([["今天", 5]], ["text[0][1]", "int", "str"]),
-        (float("nan"), ["text", "float", "str"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "facts"), [
+    (["今天", None], ["text[1]", "NoneType", "str"]), (b"abc", ["text", "bytes", "str"]),
+    (["今天", 5], ["text[1]", "int", "str"]), ([["今天", 5]], ["text[0][1]", "int", "str"]),
+    (float("nan"), ["text", "float", "str"]),
+])  # fmt: skip
 def test_an_input_that_is_no_text_is_refused(words, text, facts):
     with refused(ValueError, *facts):
         words(text)

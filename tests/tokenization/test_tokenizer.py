@@ -78,14 +78,11 @@ def test_ids_are_those_of_bert4keras(words, characters):
         assert words(row["text"])[0].ids == row["word_ids"]
 
 
-@pytest.mark.parametrize(
-    ("options", "name"),
-    [
-        ({"word_segmentation": "jieba"}, "word_ids"), ({"word_segmentation": None}, "char_ids"),
-        ({"do_lower_case": False}, "cased_ids"), ({"user_dict": str(FIXTURES / "user_dict.txt")}, "user_dict_ids"),
-        ({"user_dict": (FIXTURES / "user_dict.txt").read_text(encoding="utf-8").splitlines()}, "user_dict_ids"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "name"), [
+    ({"word_segmentation": "jieba"}, "word_ids"), ({"word_segmentation": None}, "char_ids"),
+    ({"do_lower_case": False}, "cased_ids"), ({"user_dict": str(FIXTURES / "user_dict.txt")}, "user_dict_ids"),
+    ({"user_dict": (FIXTURES / "user_dict.txt").read_text(encoding="utf-8").splitlines()}, "user_dict_ids"),
+])  # fmt: skip
 def test_options_give_bert4keras_ids_and_survive_saving(tmp_path, options, name):
     tokenizer = RoFormerTokenizer.from_pretrained(folder_with(tmp_path), **options)
     assert tokenizer(ALL_TEXTS).input_ids == column(name)
@@ -463,13 +460,10 @@ def test_words_of_the_vocabulary_are_words(words):
     assert batch.word_to_chars(2) == (3, 5)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("今天的天气非常好，我们去公园散步吧。", None), ("我们 use the app 2023年", "我们use the app 2023年"),
-        ("hello world 今天", "hello world今天"), ("价格 3.14 abc", "价格3.14 abc"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "expected"), [
+    ("今天的天气非常好，我们去公园散步吧。", None), ("我们 use the app 2023年", "我们use the app 2023年"),
+    ("hello world 今天", "hello world今天"), ("价格 3.14 abc", "价格3.14 abc"),
+])  # fmt: skip
 def test_decode(tmp_path, text, expected):
     entries = (FIXTURES / "vocab.txt").read_text(encoding="utf-8").split("\n")[:-1]
     entries += [entry for entry in ["use", "the", "app", "2023", "hello", "world", "14", "abc"] if entry not in entries]

@@ -226,17 +226,14 @@ def refuse(run, folder, arguments, words):
     assert sorted(os.listdir(folder)) == before
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--size", len(KEPT) - 1], ["size", len(KEPT) - 1, len(KEPT)]),
-        (["--size", len(KEPT)], ["--min-count", f"{len(KEPT)} entries", "--size"]),
-        (["--num-proc", 0], ["num_proc", 0, 1]), (["--min-count", -1], ["min_count", -1, 1]),
-        (["--base", "nowhere.txt"], ["nowhere.txt"]), (["--base", "twice.txt"], ["twice.txt", "'a'"]),
-        (["--base", "unknown.txt"], ["unknown.txt", "[UNK]"]), (["gone.txt"], ["gone.txt", "not exist"]),
-        (["folder"], ["folder", ".jsonl"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["--size", len(KEPT) - 1], ["size", len(KEPT) - 1, len(KEPT)]),
+    (["--size", len(KEPT)], ["--min-count", f"{len(KEPT)} entries", "--size"]),
+    (["--num-proc", 0], ["num_proc", 0, 1]), (["--min-count", -1], ["min_count", -1, 1]),
+    (["--base", "nowhere.txt"], ["nowhere.txt"]), (["--base", "twice.txt"], ["twice.txt", "'a'"]),
+    (["--base", "unknown.txt"], ["unknown.txt", "[UNK]"]), (["gone.txt"], ["gone.txt", "not exist"]),
+    (["folder"], ["folder", ".jsonl"]),
+])  # fmt: skip
 def test_options_and_files_that_cannot_be(run, base, tmp_path, monkeypatch, arguments, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "twice.txt").write_text("[UNK]\na\na\n")

@@ -13,18 +13,15 @@ SLOW = [(100, 6.0), (200, 5.0), (300, 4.5), (400, 4.0)]
 BACK_UP = [(100, 3.0), (200, 2.0), (300, 4.0)]
 
 
-@pytest.mark.parametrize(
-    ("curve", "loss", "steps"),
-    [
-        (FAST, 4.0, 200),
-        (FAST, 3.25, 275),  # three quarters of the way from 4 to 3
-        (FAST, 2.5, 400),
-        (FAST, 2.4, None),
-        (FAST, 5.5, 100),  # the first point is below it
-        (BACK_UP, 2.5, 150),  # for the first time
-        ([(10, 2.0), (20, 2.0)], 2.0, 10),
-    ],
-)
+@pytest.mark.parametrize(("curve", "loss", "steps"), [
+    (FAST, 4.0, 200),
+    (FAST, 3.25, 275),  # three quarters of the way from 4 to 3
+    (FAST, 2.5, 400),
+    (FAST, 2.4, None),
+    (FAST, 5.5, 100),  # the first point is below it
+    (BACK_UP, 2.5, 150),  # for the first time
+    ([(10, 2.0), (20, 2.0)], 2.0, 10),
+])  # fmt: skip
 def test_steps_to_a_loss(curve, loss, steps):
     assert steps_to(curve, loss) == (None if steps is None else pytest.approx(steps))
 

@@ -61,19 +61,16 @@ def test_class_ids_become_names(tmp_path):
     assert load_texts(folder, ["label"], "test")["label"] == ["no"]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "states"),
-    [
-        ("rows.csv", "text,label\n好,\n", ["row 1", "label is empty"]),
-        ("rows.jsonl", '{"text": "好", "label": 1}\n{"text": null, "label": 1}', ["row 2", "text is empty"]),
-        ("rows.jsonl", '{"text": "好", "label": 1}\n{"text": "的", "label": NaN}', ["row 2", "label is empty"]),
-        ("rows.csv", "text,class\n好,1\n", ["no column label", "text, class"]),
-        ("rows.csv", "text,label\n", ["no data"]),
-        ("rows.csv", "text,label\n好,1\n好,的,1\n", ["cannot be read", "line 3"]),
-        ("rows.csv", "text,label\n好,的,1\n好,1\n", ["line 2"]), ("rows.jsonl", '{"text": ', ["cannot be read"]),
-        ("rows.parquet", "PAR1", ["cannot be read"]), ("rows.xlsx", "PK", ["no column label", "text"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "content", "states"), [
+    ("rows.csv", "text,label\n好,\n", ["row 1", "label is empty"]),
+    ("rows.jsonl", '{"text": "好", "label": 1}\n{"text": null, "label": 1}', ["row 2", "text is empty"]),
+    ("rows.jsonl", '{"text": "好", "label": 1}\n{"text": "的", "label": NaN}', ["row 2", "label is empty"]),
+    ("rows.csv", "text,class\n好,1\n", ["no column label", "text, class"]),
+    ("rows.csv", "text,label\n", ["no data"]),
+    ("rows.csv", "text,label\n好,1\n好,的,1\n", ["cannot be read", "line 3"]),
+    ("rows.csv", "text,label\n好,的,1\n好,1\n", ["line 2"]), ("rows.jsonl", '{"text": ', ["cannot be read"]),
+    ("rows.parquet", "PAR1", ["cannot be read"]), ("rows.xlsx", "PK", ["no column label", "text"]),
+])  # fmt: skip
 def test_bad_files(tmp_path, name, content, states):
     path = tmp_path / name
     path.write_text(content, encoding="utf-8")

@@ -57,14 +57,11 @@ def test_a_run_is_continued_only_if_asked(tmp_path):
         pass
 
 
-@pytest.mark.parametrize(
-    ("settings", "data", "named"),
-    [
-        ({**SETTINGS, "learning_rate": 3e-3}, "明月几时有", "learning_rate"),
-        ({**SETTINGS, "seeds": [0], "length": 8}, "明月几时有", "seeds, length"),
-        (SETTINGS, "把酒问青天", "train"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "data", "named"), [
+    ({**SETTINGS, "learning_rate": 3e-3}, "明月几时有", "learning_rate"),
+    ({**SETTINGS, "seeds": [0], "length": 8}, "明月几时有", "seeds, length"),
+    (SETTINGS, "把酒问青天", "train"),
+])  # fmt: skip
 def test_another_run_is_refused_by_what_differs(tmp_path, text, settings, data, named):
     folder = tmp_path / "run"
     with start_run(folder, SETTINGS, {"train": text}) as run:
@@ -236,20 +233,17 @@ def test_yaml_into_a_dataclass(tmp_path):
     assert to_dataclass(Setting, read_yaml(path), str(path)) == Setting(200_000, 3e-3, "3e-3")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("steps: 1\nsteps: 2", "line 1: steps appears twice"),
-        ("steps: &a 1\nrate: *a", "line 2: write the value itself"), ("steps: [1", "line 1: "),
-        ("steps: 1\nstep: 2", "unknown field step; expected steps, rate, name"),
-        ("steps: three", "steps is 'three'; expected int"), ("steps: true", "steps is True; expected int"),
-        ("steps: 1.5", "steps is 1.5; expected int"), ("steps: 1\nrate: x", "rate is 'x'; expected float"),
-        ("steps: 1\nname: no", "name is False; expected str"), ("rate: 1", "steps is missing"),
-        ("steps: 0", "steps is 0; expected at least 1"), ("- 1", r"found \[1\]; expected fields"),
-        ("", "found None; expected fields"), ("steps: !!python/name:os.system ''", "line 1: "),
-        ("steps: \x00", "is not YAML"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "message"), [
+    ("steps: 1\nsteps: 2", "line 1: steps appears twice"),
+    ("steps: &a 1\nrate: *a", "line 2: write the value itself"), ("steps: [1", "line 1: "),
+    ("steps: 1\nstep: 2", "unknown field step; expected steps, rate, name"),
+    ("steps: three", "steps is 'three'; expected int"), ("steps: true", "steps is True; expected int"),
+    ("steps: 1.5", "steps is 1.5; expected int"), ("steps: 1\nrate: x", "rate is 'x'; expected float"),
+    ("steps: 1\nname: no", "name is False; expected str"), ("rate: 1", "steps is missing"),
+    ("steps: 0", "steps is 0; expected at least 1"), ("- 1", r"found \[1\]; expected fields"),
+    ("", "found None; expected fields"), ("steps: !!python/name:os.system ''", "line 1: "),
+    ("steps: \x00", "is not YAML"),
+])  # fmt: skip
 def test_bad_yaml(tmp_path, text, message):
     path = tmp_path / "setting.yaml"
     path.write_text(text, encoding="utf-8")
