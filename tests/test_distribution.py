@@ -37,11 +37,7 @@ def build(kind: str, tree: Path, target: Path, environment: dict) -> Path:
     target.mkdir()
     environment = {name: value for name, value in os.environ.items() if name not in ON_GITHUB} | environment
     done = subprocess.run(
-        [sys.executable, "-c", HOOK, f"build_{kind}", target],
-        cwd=tree,
-        env=environment,
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", HOOK, f"build_{kind}", target], cwd=tree, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     (built,) = target.iterdir()

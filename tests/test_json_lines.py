@@ -60,9 +60,7 @@ def test_a_file_that_is_one_text_is_the_same_in_any_number_of_chunks(read, tmp_p
 
 
 @pytest.mark.parametrize(
-    "read",
-    [documents, embedded, embedded_by_document, training, read_texts],
-    ids=lambda f: f.__name__,
+    "read", [documents, embedded, embedded_by_document, training, read_texts], ids=lambda f: f.__name__
 )
 @pytest.mark.parametrize("name", NAMES)
 def test_the_field_is_read_under_every_name(read, name, tmp_path):

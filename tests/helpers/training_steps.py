@@ -14,10 +14,7 @@ MASKS = {
 }
 SEGMENTS = torch.zeros(2, 4, dtype=torch.long)
 CLASSES = torch.tensor([0, 1])
-CROSS = {
-    "encoder_hidden_states": torch.zeros(2, 3, 32),
-    "encoder_attention_mask": torch.tensor([[1, 1, 1], [1, 1, 0]]),
-}
+CROSS = {"encoder_hidden_states": torch.zeros(2, 3, 32), "encoder_attention_mask": torch.tensor([[1, 1, 1], [1, 1, 0]])}
 DECODER, LINEAR = {"is_decoder": True}, {"attention_type": "linear"}
 ROPE = {"factor": 2.0, "original_max_position_embeddings": 2}
 CASES = {

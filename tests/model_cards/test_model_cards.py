@@ -31,12 +31,7 @@ from typer.testing import CliRunner
 import modeling_roformer
 from modeling_roformer.cli.commands import app
 from modeling_roformer.conversion.converter import convert
-from modeling_roformer.model_cards import (
-    card_for,
-    card_of_folder,
-    published_checkpoints,
-    write_card,
-)
+from modeling_roformer.model_cards import card_for, card_of_folder, published_checkpoints, write_card
 from modeling_roformer.model_cards.cards import NOT_PUBLISHED
 from modeling_roformer.model_cards.facts import START, facts_table, loads_with, read_facts
 from modeling_roformer.model_cards.kinds import why_package_is_needed

@@ -13,12 +13,7 @@ from helpers.small_models import small_model
 from helpers.waits import host_reads
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import (
-    DataCollatorWithFlattening,
-    DynamicCache,
-    Trainer,
-    TrainingArguments,
-)
+from transformers import DataCollatorWithFlattening, DynamicCache, Trainer, TrainingArguments
 
 import modeling_roformer as ours
 

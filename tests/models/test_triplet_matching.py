@@ -13,11 +13,7 @@ from torch.nn import functional as F
 from transformers.models.roformer.modeling_roformer import RoFormerModel as TheirModel
 from transformers.utils.generic import find_labels
 
-from modeling_roformer import (
-    AutoModelForTripletMatching,
-    RoFormerForMultipleChoice,
-    RoFormerForTripletMatching,
-)
+from modeling_roformer import AutoModelForTripletMatching, RoFormerForMultipleChoice, RoFormerForTripletMatching
 
 hub = hub_server.hub  # the fixture
 REPO = "somebody/triplets"

@@ -11,25 +11,13 @@ from helpers.absent_package import run_without_package
 from helpers.messages import refused
 from helpers.properties import max_examples
 from helpers.small_models import small_config
-from helpers.triplets import (
-    CHARACTERS,
-    TRIPLET,
-    TRIPLETS,
-    VOCABULARY,
-    assert_answers,
-    expected_answers,
-)
+from helpers.triplets import CHARACTERS, TRIPLET, TRIPLETS, VOCABULARY, assert_answers, expected_answers
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import pipeline
 from transformers.pipelines.pt_utils import KeyDataset
 
-from modeling_roformer import (
-    RoFormerConfig,
-    RoFormerForMaskedLM,
-    RoFormerForTripletMatching,
-    RoFormerTokenizer,
-)
+from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerForTripletMatching, RoFormerTokenizer
 from modeling_roformer.hub import push
 from modeling_roformer.hub.remote_code import files_with_code
 from modeling_roformer.triplet_pipeline import TripletMatchingPipeline, encode_triplet

@@ -13,12 +13,7 @@ import pytest
 from helpers import command_line
 from helpers.messages import assert_states, refused
 from helpers.small_texts import TEXTS
-from helpers.vector_folders import (
-    killed_after,
-    read_settings,
-    shards_of,
-    with_run_json,
-)
+from helpers.vector_folders import killed_after, read_settings, shards_of, with_run_json
 
 from modeling_roformer.files.lock import only_writer
 from modeling_roformer.serving.errors import ServingError
@@ -47,8 +42,7 @@ def read(folder):
 
 
 @pytest.mark.parametrize(
-    ("kind", "pooling"),
-    [("word", "mean"), ("bi", "bi"), ("sim", "pooler"), ("wobert", "mean"), ("v2", "mean")],
+    ("kind", "pooling"), [("word", "mean"), ("bi", "bi"), ("sim", "pooler"), ("wobert", "mean"), ("v2", "mean")]
 )
 def test_vectors_are_the_formulas(saved, naive, texts, tmp_path, kind, pooling):
     report = embed(saved(kind), texts, tmp_path / "out", shard_size=4, batch_tokens=40)
