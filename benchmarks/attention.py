@@ -169,9 +169,7 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, help="tokens per text, ascending")
     parser.add_argument("--longest-training", type=int, default=16_384, metavar="N", help="tokens with a backward pass")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument(
-        "--models", type=int, default=12, metavar="LAYERS", help="layers of the whole models; 0 skips them"
-    )
+    parser.add_argument("--models", type=int, default=12, metavar="LAYERS", help="of whole models; 0 skips them")
     chosen = parser.parse_args()
     names = [name for name in NAMES if name != PERFORMER or find_spec("performer_pytorch")]  # of the extra bench
     found, models = {}, {}

@@ -1,14 +1,13 @@
 """Speed with no option set: pipelines, SentenceTransformer and Trainer, compared with transformers' models of equal
 size.
 
-    python benchmarks/defaults.py [--texts FILE …] [--count 512] [--runs 3] [--threads 2]
+    python benchmarks/defaults.py --texts FILE … [--count 512] [--runs 3] [--threads 2]
 
-Each FILE is text with one document per line, or JSON Lines, also as .gz; as many texts are drawn from each. Without
---texts, they are pieces of examples/long_document.txt, of 8 to 500 characters. Our RoFormer, transformers' RoFormer and
-a BERT with scaled dot product attention have 6 layers of width 256, random weights and the same tokens, one per
-character. Each has its own process, and they run in turns. Pipelines read batches of 32 in the order of the texts;
-SentenceTransformer sorts them by length; Trainer takes its default, random batches of 8. No model is told to leave out
-padding.
+Each FILE is text with one document per line, or JSON Lines, also as .gz; as many texts are drawn from each. Our
+RoFormer, transformers' RoFormer and a BERT with scaled dot product attention have 6 layers of width 256, random weights
+and the same tokens, one per character. Each has its own process, and they run in turns. Pipelines read batches of 32 in
+the order of the texts; SentenceTransformer sorts them by length; Trainer takes its default, random batches of 8. No
+model is told to leave out padding.
 """
 
 import logging
@@ -32,18 +31,6 @@ PIPELINES = {
     "feature-extraction": "Model",
 }
 SENTENCES, TRAINER = "SentenceTransformer.encode", "Trainer, one epoch"
-
-
-def make_texts(count: int) -> list[str]:
-    """Return pieces of the long document, from 8 characters to the longest; short ones are more frequent."""
-    document = (EXAMPLES / "long_document.txt").read_text(encoding="utf-8").replace("\n", "")
-    document *= -(-2 * LONGEST // len(document))
-    some, texts = random.Random(0), []
-    for _ in range(count):
-        length = min(LONGEST, max(8, round(some.lognormvariate(4.5, 0.9))))
-        start = some.randrange(len(document) - length)
-        texts.append(document[start : start + length])
-    return texts
 
 
 def read_texts(files: list[Path], count: int) -> list[str]:
@@ -123,14 +110,14 @@ def padding(lengths: list[int], size: int) -> float:
 
 def main() -> None:
     parser = measure.make_parser(__doc__)
-    parser.add_argument("--texts", type=Path, nargs="+", metavar="FILE")
+    parser.add_argument("--texts", type=Path, nargs="+", required=True, metavar="FILE")
     parser.add_argument("--count", type=int, default=512, help="texts from all files together")
     parser.add_argument("--tasks", nargs="+", choices=(*PIPELINES, SENTENCES, TRAINER), metavar="TASK")
     parser.add_argument("--runs", type=int, default=3, help="runs, after one warm-up")
     parser.add_argument("--threads", type=int, default=2)
     chosen = parser.parse_args()
     with measure.Figures(chosen.output, "sentence-transformers", "accelerate") as figures:
-        texts = read_texts(chosen.texts, chosen.count) if chosen.texts else make_texts(chosen.count)
+        texts = read_texts(chosen.texts, chosen.count)
         lengths = [len(ids) for ids in make_tokenizer()(texts)["input_ids"]]
         by_length, by_chance = sorted(lengths, reverse=True), random.Random(0).sample(lengths, len(lengths))
         shares = {task: padding(lengths, 32) for task in PIPELINES}

@@ -48,8 +48,8 @@ def make_subject(name: str, model: str, texts: str, options: dict) -> Callable:
     return run
 
 
-def show_speed(figures: measure.Figures, chosen, folder: Path) -> None:
-    path = folder / "speed.jsonl"
+def show_speed(figures: measure.Figures, chosen, folder: str) -> None:
+    path = Path(folder) / "speed.jsonl"
     write(path, chosen.texts, chosen.speed)
     options = {"device": chosen.device, "dtype": chosen.dtype, "batch_tokens": chosen.batch_tokens}
     with figures.console.status("") as status:
@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("--batch-tokens", type=int, default=16_384)
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, measure.Figures(chosen.output, "pyarrow") as figures:
-        show_speed(figures, chosen, Path(folder))
+        show_speed(figures, chosen, folder)
 
 
 if __name__ == "__main__":

@@ -106,7 +106,12 @@ def of_runs(kind: str, name: str, *scripts: str) -> Part:
 # In the order in which they run: the machine's noise first, then from short to long.
 PARTS = {
     "noise": Part("noise.py", ()),
-    "tokenization": Part("tokenization.py --vocabulary {mini}/vocab.txt", (TOKENIZERS,)),
+    "tokenization": Part("tokenization.py --vocabulary {data}/roformer_chinese_base/vocab.txt", (TOKENIZERS,)),
+    "token-ids": Part(
+        "tokenization.py --vocabulary {data}/roformer_chinese_base/vocab.txt"
+        " --reference {data}/roformer_chinese_base/reference.jsonl.gz",
+        (TOKENIZERS,),
+    ),
     "defaults": Part(
         "defaults.py --texts {data}/zh_corpus/reviews.jsonl.gz {data}/zh_corpus/msra_news.jsonl.gz", (MODELS,)
     ),

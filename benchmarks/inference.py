@@ -118,9 +118,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: both, if there is a GPU")
     parser.add_argument("--lengths", type=int, nargs="+", help="tokens per text, ascending")
     parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument(
-        "--runs", type=int, default=2, help="runs at the longest length; others get up to five times as many"
-    )
+    parser.add_argument("--runs", type=int, default=2, help="at the longest length; up to five times as many at others")
     chosen = parser.parse_args()
     with measure.Figures(chosen.output) as figures:
         for device in [chosen.device] if chosen.device else ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]:
@@ -153,9 +151,8 @@ def show_forward(figures: measure.Figures, chosen, device: str) -> None:
         )
     measure.close(workers.values())
     speed_up = measure.ratio(mixed["padded"], mixed["unpadded"])
-    parts.add_row(
-        "a batch that is three quarters padding, speed-up without padding", f"8 × {MIXED_LENGTHS[0]}", speed_up
-    )
+    name = "a batch that is three quarters padding, speed-up without padding"
+    parts.add_row(name, f"8 × {MIXED_LENGTHS[0]}", speed_up)
     figures.add(f"forward, {device}", forward)
     figures.add(f"parts, {device}", parts)
 

@@ -1,10 +1,9 @@
 """Accuracy of masked language modelling on texts longer than in training, with each kind of rope_parameters.
 
-    python benchmarks/length.py --corpus laws.jsonl.gz [--documents 12] [--model DIR]
+    python benchmarks/length.py --corpus laws.jsonl.gz --model DIR [--documents 12]
 
 The first tokens of long documents, as many as the greatest length, are split into windows of each length. So every
-length and kind has the same masked words (15 %, a fixed seed), with more or less context. The default model is
-examples/roformer-mini-zh, trained at 4,096.
+length and kind has the same masked words (15 %, a fixed seed), with more or less context.
 
 "fitted" scales each window as needed: the factor is its length divided by the trained length, at least 1. Dynamic NTK
 adapts to every text, with factor 1. "× 8" is one factor for all lengths. Standard errors are over documents, because
@@ -12,7 +11,6 @@ words of one document are not independent. It takes about five minutes on two id
 """
 
 import statistics
-import tempfile
 from pathlib import Path
 
 import measure
@@ -23,10 +21,8 @@ from rich.table import Table
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 from transformers.utils import logging
 
-from modeling_roformer.conversion.converter import convert
 from modeling_roformer.tokenization.vocabulary_maker.corpus import CorpusError, corpus_files, read_chunks
 
-EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "roformer-mini-zh"
 FITTED = "fitted"
 # Name in the tables -> rope_type and factor.
 KINDS = {
@@ -129,10 +125,10 @@ def show(figures: measure.Figures, results: dict[tuple, list[float]], lengths: l
 
 def main() -> None:
     parser = measure.make_parser(__doc__)
+    parser.add_argument("--corpus", type=Path, nargs="+", required=True, help="one document per line, or JSON Lines")
     parser.add_argument(
-        "--corpus", type=Path, nargs="+", required=True, help="text (one document per line), JSON Lines, .gz"
+        "--model", metavar="DIR", required=True, help="a saved masked language model with its tokenizer"
     )
-    parser.add_argument("--model", metavar="DIR", help="a saved masked language model with its tokenizer")
     parser.add_argument("--trained", type=int, default=4096, help="length in training")
     parser.add_argument("--lengths", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192])
     parser.add_argument("--factors", type=float, nargs="*", default=[8.0], help="factors for texts of all lengths")
@@ -141,22 +137,16 @@ def main() -> None:
     chosen = parser.parse_args()
     for factor in chosen.factors:
         KINDS.update({f"{rope_type} × {factor:g}": (rope_type, factor) for rope_type in ("linear", "dynamic", "yarn")})
-    if min(chosen.factors, default=1) < 1 or min(chosen.lengths) < 4:
-        parser.error("--factors must be at least 1, --lengths at least 4")
-    if chosen.documents < 2:
-        parser.error("--documents must be at least 2")
+    if min(chosen.factors, default=1) < 1 or min(chosen.lengths) < 4 or chosen.documents < 2:
+        parser.error("--factors must be at least 1, --lengths at least 4, --documents at least 2")
     figures = measure.Figures(chosen.output)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     lengths = sorted(set(chosen.lengths))
-    with tempfile.TemporaryDirectory() as place:
-        folder = chosen.model or f"{place}/model"
-        if not chosen.model:
-            convert(EXAMPLE, folder)
-        try:
-            results = run(folder, chosen.corpus, lengths, chosen.trained, chosen)
-        except CorpusError as error:
-            raise SystemExit(str(error)) from None
+    try:
+        results = run(chosen.model, chosen.corpus, lengths, chosen.trained, chosen)
+    except CorpusError as error:
+        raise SystemExit(str(error)) from None
     with figures:
         show(figures, results, lengths)
 

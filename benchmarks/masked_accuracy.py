@@ -210,9 +210,7 @@ def main() -> None:
         for folder in chosen.models:
             models[folder] = AutoModelForMaskedLM.from_pretrained(folder).eval().to(chosen.device)
             if load_tokenizer(folder).get_vocab() != tokenizer.get_vocab():
-                raise SystemExit(
-                    f"{folder} has another vocabulary than {chosen.models[0]}: accuracies cannot be compared"
-                )
+                raise SystemExit(f"{folder} has another vocabulary than {chosen.models[0]}: they cannot be compared")
             predictors[folder] = lambda batch, model=models[folder]: predictions(model, batch)
         results = {
             name: {source: score(batches, predict, unknown) for source, batches in track(sources.items(), name)}

@@ -88,9 +88,7 @@ def ratio(theirs: Measurement, ours: Measurement, template: str = "{:.2f} ×") -
 def make_parser(doc: str) -> argparse.ArgumentParser:
     """Return a parser with a script's docstring as its help, and the option --output."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--output", type=Path, metavar="FOLDER/NAME", help="also write the tables to NAME.md and NAME.json"
-    )
+    parser.add_argument("--output", type=Path, metavar="FOLDER/NAME", help="write the tables to NAME.md and NAME.json")
     return parser
 
 

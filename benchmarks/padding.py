@@ -49,15 +49,9 @@ def mask_of(b: int, s: int, share: float) -> torch.Tensor:
 
 def main() -> None:
     parser = measure.make_parser(__doc__)
-    parser.add_argument(
-        "--sizes",
-        nargs="+",
-        default=["6x256", "12x768:4"],
-        metavar="LAYERSxWIDTH[:TEXTS]",
-        help="models, with the texts of a batch in place of those of --batches",
-    )
+    parser.add_argument("--sizes", nargs="+", default=["6x256", "12x768:4"], metavar="LAYERSxWIDTH[:TEXTS]")
     parser.add_argument("--lengths", type=int, nargs="+", default=[64, 512], help="tokens of the longest text")
-    parser.add_argument("--batches", type=int, nargs="+", default=[4, 32], help="texts")
+    parser.add_argument("--batches", type=int, nargs="+", default=[4, 32], help="texts, where --sizes has none")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--runs", type=int, default=5, help="runs, after one warm-up")
     chosen = parser.parse_args()

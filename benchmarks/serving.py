@@ -255,7 +255,6 @@ def main() -> None:
     parser.add_argument("texts", type=Path)
     parser.add_argument("model")
     parser.add_argument("--classifier", metavar="DIR")
-    parser.add_argument("--field", default="text", help="of JSON Lines")
     parser.add_argument("--count", type=int, default=512, help="number of texts sampled from the file")
     parser.add_argument("--alone", type=int, default=100, help="number of them served one at a time")
     parser.add_argument("--runs", type=int, default=5)
@@ -263,7 +262,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="rows to measure besides ours in float32")
     chosen = parser.parse_args()
     quiet()
-    texts = [text for chunk in read_chunks(chosen.texts) for text in chunk.documents(chosen.field)]
+    texts = [text for chunk in read_chunks(chosen.texts) for text in chunk.documents("text")]
     texts = random.Random(0).sample(texts, min(chosen.count, len(texts)))
     wanted = {FLOAT32, *(chosen.only or (BERT, BERT_CHARACTERS, THEIRS, *OURS, *ONNX))}
     if not find_spec("torchao"):

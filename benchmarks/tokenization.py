@@ -1,12 +1,18 @@
 """Speed of tokenization: this package, BertTokenizerFast, transformers' RoFormerTokenizer, jieba and rjieba.
 
-usage: python benchmarks/tokenization.py [CORPUS] --vocabulary FILE
+    python benchmarks/tokenization.py [CORPUS] --vocabulary FILE
+    python benchmarks/tokenization.py --vocabulary FILE --reference FILE
 
 CORPUS is a text file, JSON Lines with fields "text", or a folder of these, also as .gz. The default is
 ../shared/data/zh_corpus if it exists, otherwise examples/long_document.txt. All tokenizers process the same texts in
 alternating rounds; the table has medians.
+
+With --reference, a .jsonl.gz file of texts with bert4keras' `word_ids` and `char_ids`, the table counts texts that get
+other ids here, and in a process without this package: from vocab.txt alone, and from the files that are saved here.
 """
 
+import gzip
+import json
 import os
 import random
 import shutil
@@ -33,6 +39,17 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import jieba
 
+PLAIN = """
+import json, sys
+sys.modules["modeling_roformer"] = None  # as where it is not installed
+import transformers
+name, folder = sys.argv[1:]
+try:
+    found = getattr(transformers, name).from_pretrained(folder)(json.load(sys.stdin))["input_ids"]
+except ValueError:
+    found = None
+print(json.dumps(found))
+"""
 SHARED = measure.ROOT.parent / "shared" / "data" / "zh_corpus"
 
 
@@ -84,6 +101,7 @@ def main():
     parser = measure.make_parser(__doc__)
     parser.add_argument("corpus", nargs="?", help="texts to tokenize")
     parser.add_argument("--vocabulary", required=True, help="vocab.txt with words")
+    parser.add_argument("--reference", help="texts with the ids of bert4keras, to compare ids in place of speed")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--longest", type=int, default=256_000, help="characters of the longest text")
     options = parser.parse_args()
@@ -92,10 +110,40 @@ def main():
 
     with tempfile.TemporaryDirectory() as folder, measure.Figures(options.output, "rjieba", "jieba") as figures:
         shutil.copy(options.vocabulary, Path(folder) / "vocab.txt")
+        if options.reference:
+            compare_ids(figures, folder, options.reference)
+            return
         default = SHARED if SHARED.is_dir() else measure.ROOT / "examples" / "long_document.txt"
         texts = read_texts(options.corpus or default)
         random.Random(0).shuffle(texts)
         compare_tools(figures, folder, texts, options)
+
+
+def compare_ids(figures, folder, reference):
+    """Add the table of texts with other ids than in bert4keras."""
+    with gzip.open(reference, "rt", encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    texts = [row["text"] for row in rows]
+
+    def plain(name, place):
+        command = [sys.executable, "-c", PLAIN, name, place]
+        done = subprocess.run(command, input=json.dumps(texts), capture_output=True, text=True, check=True)
+        return json.loads(done.stdout.splitlines()[-1])
+
+    columns = []
+    for unit, field, peer in (("jieba", "word_ids", "RoFormerTokenizer"), (None, "char_ids", "BertTokenizerFast")):
+        ours = RoFormerTokenizer.from_pretrained(folder, word_segmentation=unit)
+        ours.save_pretrained(f"{folder}/{field}")
+        answers = ours(texts)["input_ids"], plain(peer, folder), plain("RoFormerTokenizer", f"{folder}/{field}")
+        expected = [row[field] for row in rows]
+        columns.append(
+            [f"{sum(a != b for a, b in zip(of, expected, strict=True)):,}" if of else "refused" for of in answers]
+        )
+    names = "modeling_roformer", "transformers, `vocab.txt` alone", "transformers, the files that are saved here"
+    table = Table(f"of {len(texts):,} texts, with other ids", "words", "characters")
+    for row in zip(names, *columns, strict=True):
+        table.add_row(*row)
+    figures.add("ids", table)
 
 
 def compare_tools(figures, folder, texts, options):

@@ -93,9 +93,7 @@ def main() -> None:
     tokens = sum(len(text["input_ids"]) for text in texts)  # the same number for every vocabulary
 
     columns = ("model", "attention dropout", "precision", "", "seconds", "tokens/s", "speed-up")
-    table = Table(
-        *columns, title=f"Training with Trainer, {chosen.steps} × {chosen.batch} texts, {tokens:,} tokens a run"
-    )
+    table = Table(*columns, title=f"{chosen.steps} × {chosen.batch} texts, {tokens:,} tokens a run")
     with measure.Figures(chosen.output, "accelerate") as figures, figures.console.status("models are made") as status:
         for size, dropout, precision in product(chosen.sizes, chosen.dropout, chosen.precisions):
             arguments = (size, dropout, precision == "bfloat16", chosen)

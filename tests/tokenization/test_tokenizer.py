@@ -1,6 +1,7 @@
 """The tokenizer's ids, against bert4keras and jieba (recorded), however it was loaded and wherever it runs."""
 
 import copy
+import gzip
 import itertools
 import json
 import multiprocessing
@@ -29,7 +30,7 @@ WORD_VOCABULARY = read_vocabulary(VOCABULARY)
 
 
 def read_lines(path):
-    with open(path, encoding="utf-8") as file:
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
         return [json.loads(line) for line in file]
 
 
@@ -120,13 +121,15 @@ def test_pairs_and_their_segments(words):
 
 
 @needs_shared
-def test_reference_texts_of_the_project():
-    data = SHARED / "tokenization"
-    rows = read_lines(data / "reference.jsonl")
+@pytest.mark.parametrize(("folder", "count"), [("tokenization", 2152), ("roformer_chinese_base", 1420)])
+def test_texts_have_the_ids_of_bert4keras(folder, count):
+    (path,) = (SHARED / folder).glob("reference.jsonl*")
+    rows = read_lines(path)
     texts = [row["text"] for row in rows]
-    tokenizer = RoFormerTokenizer.from_pretrained(data)
+    assert len(rows) == count
+    tokenizer = RoFormerTokenizer.from_pretrained(SHARED / folder)
     assert tokenizer(texts).input_ids == [row["word_ids"] for row in rows]
-    tokenizer = RoFormerTokenizer.from_pretrained(data, word_segmentation=None)
+    tokenizer = RoFormerTokenizer.from_pretrained(SHARED / folder, word_segmentation=None)
     assert tokenizer(texts).input_ids == [row["char_ids"] for row in rows]
 
 
