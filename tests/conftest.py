@@ -59,15 +59,13 @@ def pytest_runtest_setup(item):
 
 @pytest.fixture(autouse=True)
 def same_environ(monkeypatch):
-    """`Dataset.map` in several processes leaves a copy in the place of `os.environ`, which rich, for one, does not
-    see."""
+    """`Dataset.map` in several processes leaves a copy in the place of `os.environ`, which rich does not see."""
     monkeypatch.setattr(os, "environ", os.environ)
 
 
 @pytest.fixture
 def default_signals():
-    """Handle signals as a program in a terminal does: the background jobs of a shell, and their children, ignore
-    Ctrl-C."""
+    """Handle signals as a program in a terminal does: background jobs of a shell and their children ignore Ctrl-C."""
     defaults = {
         signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL,
     }  # fmt: skip

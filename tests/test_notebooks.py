@@ -23,8 +23,7 @@ def kinds(cell) -> list:
 
 
 def texts(cell) -> str:
-    """Return the text that a cell put out, without numbers that have a decimal point, which may differ in the last
-    digit."""
+    """Return a cell's output without numbers that have a decimal point, which may differ in the last digit."""
     joined = "".join("".join(output.get("text") or output["data"]["text/plain"]) for output in cell["outputs"])
     return " ".join(re.sub(r"\d+\.\d+", "#", joined).split())
 

@@ -1,5 +1,4 @@
-"""Programs that start processes of their own, with a folder that has its code: they compute what the package
-computes."""
+"""Programs that start processes of their own, with a folder that has its code, compute what the package does."""
 
 import json
 import os

@@ -108,8 +108,7 @@ def test_configurations_say_what_they_are(family, tmp_path):
 
 
 def test_a_gpt_and_its_tokenizer_name_the_same_first_and_last_token(tmp_path):
-    """Trainers and servers read them from either: trl ends texts with `eos_token`, lm-eval begins them with
-    `bos_token`."""
+    """Programs read them from either: trl ends texts with `eos_token`, lm-eval begins them with `bos_token`."""
     convert(LEGACY / "gpt", tmp_path / "gpt")
     config, tokenizer = AutoConfig.from_pretrained(tmp_path / "gpt"), AutoTokenizer.from_pretrained(tmp_path / "gpt")
     assert (tokenizer.bos_token, tokenizer.eos_token) == ("[CLS]", "[SEP]")

@@ -436,8 +436,7 @@ def logits_of(model, inputs):
 @pytest.mark.live
 @pytest.mark.skipif(not BERT4KERAS, reason="name a Python that has bert4keras in ROFORMER_BERT4KERAS_PYTHON")
 def test_bert4keras_live(tmp_path):
-    """bert4keras loads each export as the report says, and computes our model's answers; TensorFlow reads every
-    byte."""
+    """bert4keras loads each export as the report says and computes our model's answers; TensorFlow reads every byte."""
     classes = {
         "word": ("RoFormerForMaskedLM", {}),
         "factorized": ("RoFormerForMaskedLM", {"embedding_size": 8}),

@@ -152,8 +152,7 @@ def test_the_length_of_a_release_is_known_by_its_source(tmp_path, name, length):
 
 
 def test_a_pytorch_folder_of_others(tmp_path, converted):
-    """Weights saved by the package roformer 0.4.3: a table of sinusoids, a second copy of the tied weights, zip or
-    not."""
+    """Weights saved by the package roformer 0.4.3: a table of sinusoids, the tied weights twice, zip or not."""
     model = RoFormerForMaskedLM.from_pretrained(converted("word"))
     state = model.state_dict()
     state["roformer.encoder.embed_positions.weight"] = torch.zeros(1536, 12)

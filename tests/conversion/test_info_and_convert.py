@@ -303,8 +303,7 @@ def rotated(x):
 
 
 def naive(folder: Path, ids: list[int], segments: list[int], causal: bool = False) -> tuple[np.ndarray, Variables]:
-    """Hidden states of one text, and the variables in float64. With two segments, the second attends as UniLM has
-    it."""
+    """Hidden states of one text, and the variables in float64. A second segment attends as UniLM has it."""
     variables = {name: value.astype("f8") for name, value in read(folder).items()}
     config = json.loads((folder / "bert_config.json").read_text())
     x = variables["bert/embeddings/word_embeddings"][ids] + variables["bert/embeddings/token_type_embeddings"][segments]

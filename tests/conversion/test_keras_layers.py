@@ -458,8 +458,7 @@ def test_any_change_of_an_hdf5_file(tmp_path, edits, same_length):
 
 
 def string_tensor(text: bytes) -> tuple[bytes, int]:
-    """A scalar string as TensorFlow's WriteStringTensor lays it out, and its masked sum; the sums made
-    independently."""
+    """A scalar string as TensorFlow's WriteStringTensor lays it out, and its masked sum, made independently."""
 
     def masked(data: bytes) -> int:
         crc = google_crc32c.value(data)

@@ -264,8 +264,7 @@ def test_one_bias_under_two_names(tied, missing, tmp_path):
 
 
 def test_old_names_buffers_and_heads_that_nobody_uses(tmp_path):
-    """gamma and beta, position_ids, a next-sentence head and a pooler in a file that BertForMaskedLM is to be read
-    from."""
+    """gamma and beta, position_ids, a next-sentence head and a pooler in a file that is to be a BertForMaskedLM."""
     model = made(transformers.BertForPreTraining, BertConfig(**SIZES))
     state = {
         key.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor

@@ -1,5 +1,4 @@
-"""A converted RoFormer-Sim in sentence-transformers: its vectors are bert4keras', and the folder is a model as
-before."""
+"""A converted RoFormer-Sim in sentence-transformers: its vectors are bert4keras', and the folder is a model still."""
 
 import json
 

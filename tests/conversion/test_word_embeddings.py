@@ -151,8 +151,7 @@ def test_every_row_and_every_other_weight(checkpoint, new_vocab, tmp_path, kind,
 
 
 def test_new_entries_that_are_never_found_are_reported(checkpoint, tmp_path):
-    """jieba cuts them into parts, or texts are lower-cased before; with `user_dict` words of the first kind are
-    found."""
+    """jieba cuts them into parts, or texts are lower-cased before; `user_dict` finds words of the first kind."""
     lost = ["匀强磁场", "公园·玩", "B超", "b超", "非常好玩"]
     words = ["天气", "##x", "[unused9]", "[X]", "", "\u2028", "##\u2028", "mp3", "公园", ".", "？"]
     new = write_entries(tmp_path / "words.txt", [*OLD, *lost, *words])

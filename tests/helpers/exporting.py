@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import numpy as np
+import onnx
 import torch
 import transformers
 from helpers.paths import REPOSITORY
@@ -36,3 +38,15 @@ IN_JAVASCRIPT = {
     "ForTripletMatching": ("AutoModel", "AutoModel"), "ForPreTraining": (None, "AutoModel"),
     "ForNextSentencePrediction": (None, "AutoModel"),
 }  # fmt: skip
+
+
+def write_graph(folder: Path, external: bool) -> None:
+    """Add a graph for ONNX Runtime to a folder, with its weights in it or in a file of their own."""
+    rows = onnx.numpy_helper.from_array(np.ones((9, 16), np.float32), "rows")
+    values = onnx.helper.make_node("Gather", ["rows", "input_ids"], ["last_hidden_state"])
+    ids = onnx.helper.make_tensor_value_info("input_ids", onnx.TensorProto.INT64, ["batch", "length"])
+    out = onnx.helper.make_tensor_value_info("last_hidden_state", onnx.TensorProto.FLOAT, ["batch", "length", 16])
+    model = onnx.helper.make_model(onnx.helper.make_graph([values], "model", [ids], [out], [rows]))
+    (folder / "onnx").mkdir()
+    options = {"save_as_external_data": True, "location": "model.onnx_data", "size_threshold": 0} if external else {}
+    onnx.save(model, folder / "onnx" / "model.onnx", **options)

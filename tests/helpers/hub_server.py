@@ -12,15 +12,19 @@ import hashlib
 import json
 import os
 import re
+import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 import yaml
+from helpers.command_line import ROFORMER
 
 LFS_SUFFIXES = (".safetensors", ".bin", ".h5", ".onnx", ".zip", ".npz")
 PART_SIZE = 1 << 20  # larger files are uploaded in parts
@@ -259,8 +263,7 @@ class Handler(BaseHTTPRequestHandler):
     # The routes.
 
     def validate_yaml(self) -> Answer:
-        """The Hub's own check of a card's metadata, in short: YAML between the two rules, with fields of the right
-        type."""
+        """The Hub's own check of a card's metadata, in short: YAML between two rules, with fields of the right type."""
         match = re.match(r"---\n(.*?)\n---", self.json()["content"], re.DOTALL)
         try:
             metadata = yaml.safe_load(match[1]) if match else {}
@@ -457,6 +460,34 @@ ROUTES = {
     "lfs_complete": ("POST", "/lfs/([0-9a-f]{64})"), "cdn": ("GET", "/cdn/([0-9a-f]{64})"),
     "resolve_file": ("GET", f"/{REPO}/resolve/([^/]+)/(.+)"),
 }  # fmt: skip
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def published(hub: Hub, revision: str = "main") -> dict[str, bytes]:
+    """Return the files of somebody/model without the one that the Hub makes itself."""
+    files = hub.repos["somebody/model"].files(revision) if "somebody/model" in hub.repos else {}
+    return {name: data for name, data in files.items() if name != ".gitattributes"}
+
+
+def interrupt(hub: Hub, pattern: str, *arguments: object) -> None:
+    """Run a command until it sends a request of this pattern, send it Ctrl-C, and assert that it ends as it should."""
+    reached = threading.Event()
+    hub.before = lambda request: reached.set() if re.search(pattern, request) else None
+    hub.faults.append(Fault(pattern, delay=4))
+    command = [ROFORMER, *map(str, arguments)]
+    running = subprocess.Popen(command, env=hub.environment, stdout=-1, stderr=-1, text=True, cwd="/")
+    try:
+        assert reached.wait(timeout=300)
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=900)
+    finally:
+        running.kill()
+        hub.before = lambda request: None
+    assert running.returncode == 130 and not out and "Traceback" not in err and hub.token not in err
+    assert "interrupted" in err
 
 
 @pytest.fixture

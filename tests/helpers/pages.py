@@ -62,15 +62,11 @@ def blocks(page: str) -> list[Block]:
     text = PAGES[page]
     return [
         Block(
-            page,
-            found["language"],
-            found["code"],
-            found["output"],
-            text.count("\n", 0, found.start()) + 1,
+            page, found["language"], found["code"], found["output"], text.count("\n", 0, found.start()) + 1,
             found["extra"],
         )
         for found in BLOCK.finditer(text)
-    ]
+    ]  # fmt: skip
 
 
 def steady(text: str) -> str:
@@ -80,8 +76,7 @@ def steady(text: str) -> str:
 
 
 def assert_printed(block: Block, printed: str) -> None:
-    """Assert that a command printed the block's output, in which a line of three dots stands for any number of
-    lines."""
+    """Assert that a command printed the block's output, in which a line of three dots stands for any lines."""
     at, text = 0, steady(printed)
     for part in re.split(r"^\.\.\.$", block.output or "", flags=re.MULTILINE):
         found = text.find(steady(part), at)
@@ -110,8 +105,7 @@ def differ(block: Block, printed: str) -> None:
 
 
 def renewed(output: str, printed: str) -> str:
-    """Return an output whose parts between lines of three dots are replaced by the lines printed that are most like
-    them."""
+    """Return an output whose parts between lines of three dots are replaced by the printed lines most like them."""
     at, lines, parts = 0, printed.splitlines(keepends=True), []
     for part in re.split(r"^\.\.\.\n", output, flags=re.MULTILINE):
         length = part.count("\n")

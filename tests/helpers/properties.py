@@ -8,8 +8,7 @@ _EXAMPLES = 100  # of a test that sets no number
 
 
 def register_profiles() -> None:
-    """Register "fixed", with the same examples in every run, and "random", which looks for new failures; load
-    "fixed"."""
+    """Register "fixed", with the same examples in every run, and "random", which finds new failures; load "fixed"."""
     # On a busy machine it may take long to draw. The examples of a test share its fixtures, which all are made for
     # that.
     health_checks = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
@@ -21,8 +20,7 @@ def register_profiles() -> None:
 
 
 def ignore_loaded_modules() -> None:
-    """Stop Hypothesis from drawing numbers that it finds in the loaded modules: these depend on the tests run
-    before."""
+    """Stop Hypothesis from drawing numbers that it finds in loaded modules: these depend on the tests run before."""
     providers._get_local_constants = lambda: providers._local_constants
 
 

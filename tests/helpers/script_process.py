@@ -21,8 +21,7 @@ def start(script: str, folder: Path, *arguments: object) -> subprocess.Popen:
 
 
 def run(script: str, folder: Path, *arguments: object) -> tuple[int, str, str]:
-    """Run a script to its end. Return its exit code, stdout and the last line of stderr, and assert that there is no
-    traceback."""
+    """Run a script. Return its exit code, stdout and the last line of stderr; assert that there is no traceback."""
     process = start(script, folder, *arguments)
     out, err = process.communicate()
     assert "Traceback" not in err, err

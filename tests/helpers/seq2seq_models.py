@@ -1,5 +1,4 @@
-"""Small models for sequence to sequence, shared by their tests: ours, and transformers' Marian with the same
-weights."""
+"""Small models for sequence to sequence, for their tests: ours, and transformers' Marian with the same weights."""
 
 import re
 
@@ -11,21 +10,10 @@ from modeling_roformer import RoFormerForConditionalGeneration, RoFormerSeq2SeqC
 
 START, PAD, EOS = 2, 1, 0
 SIZES = dict(
-    vocab_size=50,
-    d_model=32,
-    encoder_layers=2,
-    encoder_attention_heads=4,
-    encoder_ffn_dim=48,
-    decoder_layers=3,
-    decoder_attention_heads=2,
-    decoder_ffn_dim=40,
-    activation_function="swish",
-    scale_embedding=True,
-    pad_token_id=PAD,
-    bos_token_id=None,
-    eos_token_id=EOS,
-    decoder_start_token_id=START,
-)
+    vocab_size=50, d_model=32, encoder_layers=2, encoder_attention_heads=4, encoder_ffn_dim=48, decoder_layers=3,
+    decoder_attention_heads=2, decoder_ffn_dim=40, activation_function="swish", scale_embedding=True, pad_token_id=PAD,
+    bos_token_id=None, eos_token_id=EOS, decoder_start_token_id=START,
+)  # fmt: skip
 # Marian's names of weights, and ours.
 NAMES = {
     r"\.layers\.": ".encoder.layer.", r"embed_tokens": "embeddings.word_embeddings",

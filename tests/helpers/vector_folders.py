@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -16,6 +17,17 @@ SETTINGS = b"modeling_roformer.run"
 def shards_of(folder: Path) -> list[Path]:
     """Return the files with vectors."""
     return sorted(path for path in folder.glob("*.parquet") if path.name[0] != "_")
+
+
+def read_vectors(folder: Path) -> tuple[list[str], np.ndarray, list[str] | None]:
+    """Return the ids, vectors, and texts or None, of all shards."""
+    table = pyarrow.concat_tables([pyarrow.parquet.read_table(path) for path in shards_of(folder)])
+    texts = table["text"].to_pylist() if "text" in table.column_names else None
+    return table["id"].to_pylist(), np.array(table["vector"].to_pylist(), dtype=np.float32), texts
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.endswith(".unfinished")}
 
 
 def read_settings(folder: Path) -> dict:

@@ -6,14 +6,14 @@ import resource
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 import torch
 from helpers import command_line, hub_server
 from helpers.absent_package import ABSENT
+from helpers.exporting import write_graph
+from helpers.hub_server import content, published
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 from sentence_transformers import SentenceTransformer
@@ -35,29 +35,8 @@ def word(tmp_path):
     return tmp_path / "word"
 
 
-def content(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def published(hub) -> dict[str, bytes]:
-    files = hub.repos["somebody/model"].files()
-    return {name: data for name, data in files.items() if name != ".gitattributes"}
-
-
-def graph(folder: Path) -> None:
-    """Write a graph for ONNX Runtime with its weights in a file of their own."""
-    rows = onnx.numpy_helper.from_array(np.ones((9, 16), np.float32), "rows")
-    values = onnx.helper.make_node("Gather", ["rows", "input_ids"], ["last_hidden_state"])
-    ids = onnx.helper.make_tensor_value_info("input_ids", onnx.TensorProto.INT64, ["batch", "length"])
-    out = onnx.helper.make_tensor_value_info("last_hidden_state", onnx.TensorProto.FLOAT, ["batch", "length", 16])
-    model = onnx.helper.make_model(onnx.helper.make_graph([values], "model", [ids], [out], [rows]))
-    (folder / "onnx").mkdir()
-    path = folder / "onnx" / "model.onnx"
-    onnx.save(model, path, save_as_external_data=True, location="model.onnx_data", size_threshold=0)
-
-
 def test_it_is_what_push_publishes_with_code(hub, word, tmp_path, run):
-    graph(word)
+    write_graph(word, external=True)
     (word / "runs").mkdir()
     (word / "optimizer.pt").write_text("of training")
     config = json.loads((word / "config.json").read_text())

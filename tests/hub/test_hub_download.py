@@ -1,16 +1,12 @@
 """`pull`: every byte is checked, DIR is whole or not there, and the cache serves where there is no connection."""
 
-import os
-import signal
-import subprocess
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from helpers import command_line, hub_server
-from helpers.hub_server import Blob, Fault, Repo
+from helpers.hub_server import Blob, Fault, Repo, content, interrupt
 from helpers.messages import refused
 from helpers.properties import max_examples
 from helpers.small_models import small_model
@@ -21,7 +17,7 @@ from hypothesis import strategies as st
 from modeling_roformer import RoFormerForMaskedLM
 from modeling_roformer.hub import HubError, pull, push
 
-hub = hub_server.hub  # the fixture
+hub, run = hub_server.hub, command_line.run  # the fixtures
 REPO = "somebody/model"
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "今天", "天气", "很", "好", "。"]
 WEIGHTS = np.random.default_rng(0).bytes(3000)
@@ -41,10 +37,6 @@ def put(hub, files, branch="main"):
     hub.objects |= {blob.sha256: blob.data for blob in files.values() if blob.lfs}
     repo.commit(branch, dict(files), "put")
     return repo
-
-
-def content(folder):
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def expected(files=FILES):
@@ -238,38 +230,17 @@ def test_a_private_repository_needs_its_owner(hub, repo, tmp_path, monkeypatch):
 
 
 def test_an_interruption_leaves_nothing(hub, repo, tmp_path, default_signals):
-    reached = []
-    hub.before = lambda request: reached.append(request) if request.startswith("GET /cdn/") else None
-    hub.faults.append(Fault("GET /cdn/", delay=4))
-    command = [command_line.ROFORMER, "pull", REPO, str(tmp_path / "here")]
-    running = subprocess.Popen(command, env=hub.environment, stdout=-1, stderr=-1, text=True, cwd="/")
-    try:
-        for _ in range(600):
-            if reached or running.poll() is not None:
-                break
-            time.sleep(0.1)
-        os.kill(running.pid, signal.SIGINT)
-        out, err = running.communicate(timeout=900)
-    finally:
-        running.kill()
-    assert running.returncode == 130 and not out and "Traceback" not in err and hub.token not in err
-    assert "interrupted" in err
+    interrupt(hub, "GET /cdn/", "pull", REPO, tmp_path / "here")
     assert beside(tmp_path / "here") == []
-    hub.before = lambda request: None
     pull(REPO, tmp_path / "here")
     assert content(tmp_path / "here") == expected()
 
 
-def test_the_command(hub, repo, tmp_path):
-    def run(*options):
-        command = [command_line.ROFORMER, "pull", REPO, str(tmp_path / "here"), *options]
-        return subprocess.run(command, env=hub.environment, capture_output=True, text=True, cwd="/")
-
-    done = run("--revision", "main")
-    assert done.returncode == 0 and not done.stderr
-    assert str(tmp_path / "here") in done.stdout and repo.branches["main"] in done.stdout
-    done = run()
-    assert done.returncode == 1 and not done.stdout and done.stderr.startswith("roformer: ")
-    assert "--force" in done.stderr and done.stderr.count("\n") == 1
+def test_the_command(run, hub, repo, tmp_path):
+    command = ["pull", REPO, tmp_path / "here"]
+    code, out, err = run(*command, "--revision", "main")
+    assert code == 0 and not err and str(tmp_path / "here") in out and repo.branches["main"] in out
+    code, out, err = run(*command)
+    assert code == 1 and not out and err.startswith("roformer: ") and "--force" in err and err.count("\n") == 1
     (tmp_path / "here" / "config.json").write_text('{"model_type": "old"}')
-    assert run("--force", "--local-files-only").returncode == 0 and content(tmp_path / "here") == expected()
+    assert run(*command, "--force", "--local-files-only")[0] == 0 and content(tmp_path / "here") == expected()

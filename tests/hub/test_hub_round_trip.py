@@ -5,7 +5,7 @@ import torch
 from helpers import hub_server
 from helpers.small_models import small_model
 from huggingface_hub import HfApi, ModelCard
-from transformers import AutoTokenizer, pipeline
+from transformers import pipeline
 
 from modeling_roformer import RoFormerForMaskedLM
 from modeling_roformer.model_cards import card_for
@@ -66,11 +66,3 @@ def test_a_pipeline_straight_from_the_hub(hub, tokenizer):
     with torch.no_grad():
         logits = model(**encoded).logits[encoded["input_ids"] == tokenizer.mask_token_id]
     assert [guess["token"] for guess in fill_mask(TEXTS[2])] == logits[0].topk(5).indices.tolist()
-
-
-def test_auto_tokenizer(hub, tokenizer):
-    model_of(0).push_to_hub(REPO)
-    tokenizer.push_to_hub(REPO)
-    again = AutoTokenizer.from_pretrained(REPO)
-    assert type(again) is RoFormerTokenizer
-    assert again(TEXTS)["input_ids"] == tokenizer(TEXTS)["input_ids"]

@@ -1,23 +1,19 @@
-"""`push`: complete folders arrive in one commit, incomplete ones cause no traffic, and every failure is one
-sentence."""
+"""`push`: whole folders arrive in one commit, incomplete ones cause no traffic, and every failure is one sentence."""
 
 import json
 import os
 import re
-import signal
-import subprocess
 import sys
-import time
 import traceback
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 import torch
 from helpers import command_line, hub_server
-from helpers.hub_server import PART_SIZE, Fault
+from helpers.exporting import write_graph
+from helpers.hub_server import PART_SIZE, Fault, content, interrupt, published
 from helpers.messages import assert_states, refused
 from helpers.properties import max_examples
 from huggingface_hub import HfApi, ModelCard, snapshot_download
@@ -28,7 +24,7 @@ from safetensors.numpy import load_file, save_file
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM
 from modeling_roformer.hub import HubError, push, upload
 
-hub = hub_server.hub  # the fixture
+hub, run = hub_server.hub, command_line.run  # the fixtures
 REPO = "somebody/model"
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "今天", "天气", "很", "好", "。"]
 CARD = "---\nlicense: mit\n---\n\n# Mine\n"
@@ -53,16 +49,6 @@ def folder(tmp_path):
     (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "RoFormerTokenizer"}')
     return folder
-
-
-def content(folder):
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-
-
-def published(hub, revision="main"):
-    """The files of a repository without the one that the Hub makes itself."""
-    repo = hub.repos.get(REPO)
-    return {} if repo is None else {name: d for name, d in repo.files(revision).items() if name != ".gitattributes"}
 
 
 def add(folder, *names, text="x"):
@@ -91,40 +77,18 @@ def test_a_folder_arrives_whole_in_one_commit(hub, folder, with_code):
         assert np.array_equal(loaded.state_dict()[name].numpy(), tensor)
 
 
-def test_shards_arrive(hub, folder):
-    model = RoFormerForMaskedLM.from_pretrained(folder)
-    (folder / "model.safetensors").unlink()
-    model.save_pretrained(folder, max_shard_size="4KB")
-    assert len(list(folder.glob("model-*.safetensors"))) > 1
-    push(folder, REPO)
-    assert set(content(folder)) <= set(published(hub))
-    loaded = RoFormerForMaskedLM.from_pretrained(REPO).state_dict()
-    assert all(torch.equal(loaded[name], tensor) for name, tensor in model.state_dict().items())
-
-
-def graph(folder, external=False):
-    """Put a graph for ONNX Runtime in the place of the weights."""
-    rows = onnx.numpy_helper.from_array(torch.randn(len(VOCABULARY), 16).numpy(), "rows")
-    values = onnx.helper.make_node("Gather", ["rows", "input_ids"], ["last_hidden_state"])
-    ids = onnx.helper.make_tensor_value_info("input_ids", onnx.TensorProto.INT64, ["batch", "length"])
-    answer = onnx.helper.make_tensor_value_info("last_hidden_state", onnx.TensorProto.FLOAT, ["batch", "length", 16])
-    model = onnx.helper.make_model(onnx.helper.make_graph([values], "model", [ids], [answer], [rows]))
-    (folder / "onnx").mkdir()
-    options = {"save_as_external_data": True, "location": "model.onnx_data", "size_threshold": 0} if external else {}
-    onnx.save(model, folder / "onnx" / "model.onnx", **options)
-    (folder / "model.safetensors").unlink()
-
-
 @pytest.mark.parametrize("external", [False, True])
 def test_a_folder_for_onnx_runtime_arrives_whole(hub, folder, external):
-    graph(folder, external)
+    write_graph(folder, external)
+    (folder / "model.safetensors").unlink()
     (folder / "README.md").write_text("# A graph, with `import modeling_roformer`\n", encoding="utf-8")
     push(folder, REPO)
     assert published(hub) == content(folder) and ("onnx/model.onnx_data" in published(hub)) == external
 
 
 def test_a_graph_without_its_data_is_not_sent(hub, folder, monkeypatch):
-    graph(folder, external=True)
+    write_graph(folder, external=True)
+    (folder / "model.safetensors").unlink()
     data = folder / "onnx" / "model.onnx_data"
     data.rename(folder / "onnx" / ".hidden")
     with refused(ValueError, folder / "onnx" / "model.onnx", "model.onnx_data"):
@@ -589,42 +553,21 @@ def test_a_pull_request_changes_no_branch(hub, folder):
 # The command.
 
 
-def run(hub, *arguments):
-    command = [command_line.ROFORMER, "push", *map(str, arguments)]
-    return subprocess.run(command, env=hub.environment, capture_output=True, text=True, timeout=900, cwd="/")
-
-
-def test_the_command(hub, folder):
+def test_the_command(run, hub, folder):
     add(folder, "optimizer.pt", "checkpoint-[red]1")
-    done = run(hub, folder, REPO, "--with-code", "--private")
-    assert (done.returncode, done.stdout.strip()) == (0, f"{hub.url}/{REPO}"), done.stderr
-    assert hub.repos[REPO].private and "model.py" in published(hub) and hub.token not in done.stderr
-    (note,) = [line for line in done.stderr.splitlines() if line.startswith("note: ")]
+    code, out, err = run("push", folder, REPO, "--with-code", "--private")
+    assert (code, out.strip()) == (0, f"{hub.url}/{REPO}"), err
+    assert hub.repos[REPO].private and "model.py" in published(hub) and hub.token not in err
+    (note,) = [line for line in err.splitlines() if line.startswith("note: ")]
     assert_states(note, "optimizer.pt", "checkpoint-[red]1")
     (folder / "model.safetensors").unlink()
-    done = run(hub, folder, REPO)
-    assert done.returncode == 1 and not done.stdout and done.stderr.startswith("roformer: ")
-    assert_states(done.stderr, folder, "no weights")
-    assert done.stderr.count("\n") == 1
+    code, out, err = run("push", folder, REPO)
+    assert code == 1 and not out and err.startswith("roformer: ") and err.count("\n") == 1
+    assert_states(err, folder, "no weights")
 
 
 def test_an_interrupted_push_goes_on(hub, large, default_signals):
-    reached = []
-    hub.before = lambda request: reached.append(request) if re.search("PUT /lfs/.*/3", request) else None
-    hub.faults.append(Fault("PUT /lfs/.*/3", delay=4))
-    command = [command_line.ROFORMER, "push", str(large), REPO]
-    running = subprocess.Popen(command, env=hub.environment, stdout=-1, stderr=-1, text=True)
-    try:
-        for _ in range(600):
-            if reached or running.poll() is not None:
-                break
-            time.sleep(0.1)
-        os.kill(running.pid, signal.SIGINT)
-        out, err = running.communicate(timeout=900)
-    finally:
-        running.kill()
-    assert running.returncode == 130 and not out and "Traceback" not in err and "interrupted" in err
-    assert hub.token not in err and not published(hub)
-    hub.before = lambda request: None
+    interrupt(hub, "PUT /lfs/.*/3", "push", large, REPO)
+    assert not published(hub)
     push(large, REPO)
     assert content(large).items() <= published(hub).items()

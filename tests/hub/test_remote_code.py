@@ -1,5 +1,4 @@
-"""A published folder on other machines: with code where this package is absent, without code in plain transformers,
-and with code where the package is present."""
+"""A published folder elsewhere: with code, with and without this package, and without code in plain transformers."""
 
 import json
 import subprocess

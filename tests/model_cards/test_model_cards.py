@@ -45,16 +45,12 @@ KINDS = {
     "v2": {"model_type": "roformer_v2", "norm_type": "rms_norm", "use_bias": False, "architectures": MASKED_LM},
     "gpt": {"model_type": "roformer", "is_decoder": True, "architectures": ["RoFormerForCausalLM"]},
     "sim": {
-        "model_type": "roformer_x",
-        "is_decoder": True,
-        "prefix_lm": True,
-        "add_pooling_layer": True,
-        "pooler_activation": "linear",
-        "architectures": ["RoFormerForCausalLM"],
+        "model_type": "roformer_x", "is_decoder": True, "prefix_lm": True, "add_pooling_layer": True,
+        "pooler_activation": "linear", "architectures": ["RoFormerForCausalLM"],
     },
     "wobert": {"model_type": "bert", "architectures": ["BertForMaskedLM"]},
     "wonezha": {"model_type": "nezha", "architectures": ["NezhaForMaskedLM"]},
-}
+}  # fmt: skip
 TASKS = {"sim": "sentence-similarity", "gpt": "text-generation"}
 TABLE_4 = [(512, 256, "200k"), (1536, 256, "12.5k"), (256, 256, "120k"), (128, 512, "80k"), (1536, 256, "10k")]
 # Fixture of the same kind, for the examples of a card to run on.
@@ -70,12 +66,9 @@ def released_config(name, **changes):
     sizes = {"num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads}
     release = RELEASES[name]
     return {
-        **KINDS[release.kind],
-        **sizes,
-        "intermediate_size": 4 * hidden,
-        "vocab_size": release.vocab_size or 33333,
+        **KINDS[release.kind], **sizes, "intermediate_size": 4 * hidden, "vocab_size": release.vocab_size or 33333,
         **changes,
-    }
+    }  # fmt: skip
 
 
 def published(name):
@@ -271,7 +264,12 @@ def test_a_card_of_a_field_of_another_type_is_written_without_an_error(field, va
     assert NOT_PUBLISHED in card_for("mine", released_config(next(iter(RELEASES)), **{field: value}), True)
 
 
-@pytest.mark.parametrize("name", RELEASES)
+# A release for each kind and text of examples, which differ in the name of the folder alone.
+EXAMPLES = {(of.kind, *(block.replace(name, "") for block in python_blocks(published(name)))): name
+            for name, of in RELEASES.items()}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXAMPLES.values())
 def test_the_examples_of_a_published_card_run(name, tmp_path, monkeypatch):
     """On a small checkpoint of the same kind, converted to the folder that the card names."""
     kind = RELEASES[name].kind

@@ -31,15 +31,11 @@ def test_all_facts(folder, tmp_path):
         base=tmp_path / "mini",
         data=[tmp_path / "reviews.csv", "somebody/reviews:zh"],
         hyperparameters={
-            "learning_rate": 1e-3,
-            "epochs": 4,
-            "bf16": False,
-            "seed": None,
-            "data": tmp_path / "reviews.csv",
+            "learning_rate": 1e-3, "epochs": 4, "bf16": False, "seed": None, "data": tmp_path / "reviews.csv",
         },
         scores=[score("macro_f1", 1 / 3), score("accuracy", 0.75, "test")],
         language="zh",
-    )
+    )  # fmt: skip
     text = (folder / "README.md").read_text(encoding="utf-8")
     metadata = yaml.safe_load(text.split("---\n")[1])
     facts = "library_name", "pipeline_tag", "base_model", "datasets", "language", "metrics"

@@ -15,30 +15,13 @@ def test_fields_and_defaults_are_those_of_transformers():
     ours, expected = RoFormerConfig().to_dict(), theirs.RoFormerConfig().to_dict()
     assert {name: ours[name] for name in expected} == expected
     assert {name: ours[name] for name in set(ours) - set(expected)} == {
-        "norm_type": "layer_norm",
-        "use_bias": True,
-        "add_pooling_layer": False,
-        "pooler_activation": None,
-        "prefix_lm": False,
-        "position_encoding": "rotary",
-        "sinusoidal_scale": 1.0,
-        "attention_type": "softmax",
-        "linear_feature_map": "elu",
-        "linear_num_features": 256,
-        "linear_rotation": "after",
-        "linear_redraw_interval": 1000,
-        "linear_seed": 0,
-        "rope_parameters": None,
-        "trainable_rope": False,
-        "sparse_prediction": False,
-        "unpad_inputs": True,
-        "classifier_layers": 2,
-        "classifier_activation": None,
-        "triplet_scorer": "cross",
-        "triplet_loss": None,
-        "triplet_temperature": 0.05,
-        "triplet_margin": 0.2,
-    }
+        "norm_type": "layer_norm", "use_bias": True, "add_pooling_layer": False, "pooler_activation": None,
+        "prefix_lm": False, "position_encoding": "rotary", "sinusoidal_scale": 1.0, "attention_type": "softmax",
+        "linear_feature_map": "elu", "linear_num_features": 256, "linear_rotation": "after",
+        "linear_redraw_interval": 1000, "linear_seed": 0, "rope_parameters": None, "trainable_rope": False,
+        "sparse_prediction": False, "unpad_inputs": True, "classifier_layers": 2, "classifier_activation": None,
+        "triplet_scorer": "cross", "triplet_loss": None, "triplet_temperature": 0.05, "triplet_margin": 0.2,
+    }  # fmt: skip
 
 
 LINEAR = {"attention_type": "linear"}

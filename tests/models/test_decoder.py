@@ -1,5 +1,4 @@
-"""Causal and prefix language models: against transformers, against the masks written out, and with and without
-cache."""
+"""Causal and prefix language models: against transformers, the masks written out, and with and without cache."""
 
 from collections import Counter
 

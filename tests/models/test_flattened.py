@@ -1,5 +1,4 @@
-"""Batches without padding, several texts in a row: each text has the outputs, losses and gradients that it has
-alone."""
+"""Batches without padding, several texts in a row: each text has the outputs, losses and gradients of it alone."""
 
 import itertools
 
@@ -20,28 +19,21 @@ import modeling_roformer as ours
 DECODER, LINEAR, EAGER = {"is_decoder": True}, {"attention_type": "linear"}, {"attn_implementation": "eager"}
 ROPE = {"factor": 4.0, "original_max_position_embeddings": 4}
 VARIANTS = {
-    "encoder": {},
-    "decoder": DECODER,
-    "eager": EAGER,
-    "eager decoder": {**EAGER, **DECODER},
-    "UniLM": {**DECODER, "prefix_lm": True},
-    "rotary values": {"rotary_value": True},
+    "encoder": {}, "decoder": DECODER, "eager": EAGER, "eager decoder": {**EAGER, **DECODER},
+    "UniLM": {**DECODER, "prefix_lm": True}, "rotary values": {"rotary_value": True},
     "learned": {"position_encoding": "learned", "max_position_embeddings": 8},
     "sinusoidal decoder": {"position_encoding": "sinusoidal", **DECODER},
-    "no positions": {"position_encoding": "none"},
-    "dynamic": {"rope_parameters": {"rope_type": "dynamic", **ROPE}},
+    "no positions": {"position_encoding": "none"}, "dynamic": {"rope_parameters": {"rope_type": "dynamic", **ROPE}},
     "dynamic eager decoder": {"rope_parameters": {"rope_type": "dynamic", **ROPE}, **EAGER, **DECODER},
-    "yarn": {"rope_parameters": {"rope_type": "yarn", **ROPE}},
-    "trainable": {"trainable_rope": True},
+    "yarn": {"rope_parameters": {"rope_type": "yarn", **ROPE}}, "trainable": {"trainable_rope": True},
     "V2": {"norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu", "embedding_size": 16},
     "chunks": {"chunk_size_feed_forward": 1},
-    **{
-        f"linear {name}{' decoder' * bool(decoder)}": {**LINEAR, "linear_feature_map": name, **decoder}
-        for name, decoder in itertools.product(("elu", "softmax", "cosine", "favor"), ({}, DECODER))
-    },
-    "linear dynamic": {**LINEAR, "rope_parameters": {"rope_type": "dynamic", **ROPE}},
-    "linear chunks": {**LINEAR, "chunk_size_feed_forward": 1},
-}
+}  # fmt: skip
+for _name in ("elu", "softmax", "cosine", "favor"):
+    VARIANTS[f"linear {_name}"] = {**LINEAR, "linear_feature_map": _name}
+    VARIANTS[f"linear {_name} decoder"] = {**LINEAR, "linear_feature_map": _name, **DECODER}
+VARIANTS["linear dynamic"] = {**LINEAR, "rope_parameters": {"rope_type": "dynamic", **ROPE}}
+VARIANTS["linear chunks"] = {**LINEAR, "chunk_size_feed_forward": 1}
 ENDS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
 WAYS = {
     "positions": ("position_ids",), "ends": ENDS, "ends, less": ("cu_seq_lens_q",), "seq_idx": ("seq_idx",),
@@ -451,8 +443,7 @@ def test_layers_compiled_one_by_one_are_compiled_once():
 
 
 def padded(texts, labels):
-    """Return the batch of the same texts and labels with padding; a text's first label is ignored, as by the
-    collator."""
+    """Return the batch of these texts and labels with padding; a text's first label is ignored, as by the collator."""
     width = max(map(len, texts))
     ids, mask, wanted = torch.zeros(3, len(texts), width, dtype=torch.long)
     wanted.fill_(-100)

@@ -1,5 +1,4 @@
-"""Layers, with the norm and biases of RoFormer-V2: bert4keras' formulas written out, the weights of the package
-roformer, and its own initialisation."""
+"""Layers, and RoFormer-V2: bert4keras' formulas written out, weights of the package roformer, and initialisation."""
 
 import json
 import math

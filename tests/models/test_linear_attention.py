@@ -664,12 +664,9 @@ def test_cross_attention_stays_softmax():
         cache, logits = None, []
         for i in range(9):
             outputs = model(
-                ids[:, i : i + 1],
-                encoder_hidden_states=encoder,
-                encoder_attention_mask=mask,
-                past_key_values=cache,
+                ids[:, i : i + 1], encoder_hidden_states=encoder, encoder_attention_mask=mask, past_key_values=cache,
                 use_cache=True,
-            )
+            )  # fmt: skip
             cache = outputs.past_key_values
             logits.append(outputs.logits)
     torch.testing.assert_close(torch.cat(logits, 1), expected, atol=1e-9, rtol=0)

@@ -14,8 +14,7 @@ from modeling_roformer import RoFormerForMaskedLM, RoFormerModel
 
 
 def make_attention(m, rotation, longest=3.0, **fields):
-    """A model with so many features whose queries and keys are at most so long, and the same one with softmax
-    attention."""
+    """A model with so many features whose queries and keys are at most so long, and the same with softmax attention."""
     torch.manual_seed(0)
     ids, models = make_ids(1, 40), []
     for linear in (
@@ -331,8 +330,7 @@ def test_bfloat16_on_long_texts(name, direction):
 @pytest.mark.parametrize("direction", [{}, {"is_decoder": True}], ids=["bidirectional", "causal"])
 @pytest.mark.parametrize("name", MAPS)
 def test_a_long_text_is_computed_in_parts(name, direction):
-    """A part has fewer tokens the more texts there are: the sums of one part go on in the next, and gradients come
-    back."""
+    """A part has fewer tokens the more texts there are: its sums go on in the next, and gradients come back."""
     model = make_model(name, **direction, hidden_size=16, num_attention_heads=1)
     ids = make_ids(1, 600)
     mask = torch.ones(1, 600, dtype=torch.long)

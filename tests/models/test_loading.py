@@ -1,5 +1,4 @@
-"""A backbone is loaded whole or not at all, with the weights that were saved last; tables of sinusoids are dropped;
-heads may be fresh."""
+"""A backbone is loaded whole or not at all, with the weights saved last; heads may be fresh."""
 
 import copy
 import json
@@ -131,7 +130,7 @@ def test_fewer_layers_than_the_config_says(folder):
         RoFormerForMaskedLM.from_pretrained(folder, config=small_config(num_hidden_layers=3))
 
 
-def test_who_asks_for_the_report_gets_it(folder):
+def test_missing_weights_are_reported_on_request(folder):
     change(folder, lambda weights: weights.pop(WEIGHT))
     _, report = RoFormerForMaskedLM.from_pretrained(folder, output_loading_info=True)
     assert report["missing_keys"] == {WEIGHT}

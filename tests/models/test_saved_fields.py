@@ -1,5 +1,4 @@
-"""Fields of a saved configuration: RoPE's are completed and checked, and the model type tells what plain transformers
-computes."""
+"""Fields of a saved configuration: RoPE's are completed and checked; the type tells what transformers computes."""
 
 import json
 import logging

@@ -1,5 +1,4 @@
-"""RoFormer for sequence to sequence: transformers' Marian where positions are the same, and with rotation put into
-Marian."""
+"""RoFormer for sequence to sequence: Marian where positions are the same, and with rotation put into Marian."""
 
 import inspect
 import json
@@ -70,13 +69,9 @@ def test_with_sinusoidal_positions_it_is_marian(activation, scale):
 def test_scaled_word_vectors_begin_with_variance_1(pad_token_id):
     """As in arXiv:1706.03762, so that sinusoids, of variance 1/2, do not hide them."""
     config = RoFormerSeq2SeqConfig(
-        vocab_size=500,
-        d_model=64,
-        encoder_layers=1,
-        decoder_layers=1,
-        encoder_attention_heads=2,
+        vocab_size=500, d_model=64, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
         decoder_attention_heads=2,
-    )
+    )  # fmt: skip
     config.pad_token_id = pad_token_id
     model = RoFormerForConditionalGeneration(config)
     words = model.get_input_embeddings().weight

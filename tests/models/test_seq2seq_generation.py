@@ -1,5 +1,4 @@
-"""Generation by RoFormer for sequence to sequence: as Marian where positions are the same, and each way as every
-other."""
+"""Generation from sequence to sequence: as Marian where positions are the same, and each way as every other."""
 
 import pytest
 import torch

@@ -1,5 +1,4 @@
-"""Memory that a training step keeps until its backward pass: no more than BERT's, under every kind of activation
-checkpointing."""
+"""Memory that a training step keeps until its backward pass: no more than BERT's, whatever is checkpointed."""
 
 from functools import partial
 

@@ -144,7 +144,7 @@ def test_embeddings_may_come_instead_of_ids():
 ])  # fmt: skip
 @pytest.mark.parametrize("mask", [RIGHT, LEFT, HOLES, torch.ones(2, 5, dtype=torch.long)])
 @pytest.mark.parametrize("asked", [{}, {"output_attentions": True}, {"output_hidden_states": True}])
-def test_whatever_is_asked_for_is_right(fields, mask, asked):
+def test_outputs_on_request_are_right(fields, mask, asked):
     """A call whose padding cannot be left out is computed with it."""
     batch = make_batch(mask)
     outputs = []

@@ -45,6 +45,7 @@ def test_output_folders(umask, tmp_path):
     assert_as_new(tmp_path / "a", umask, 2)
 
 
+@pytest.mark.parametrize("umask", [0o037], indirect=True)
 def test_the_commands(umask, tmp_path, run):
     """With a model that has files for sentence-transformers, written by safetensors itself."""
     texts, out = tmp_path / "texts.txt", tmp_path / "out"

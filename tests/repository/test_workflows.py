@@ -1,5 +1,4 @@
-"""The workflows, the hooks of pre-commit and .ci/run call targets of the Makefile, with no more rights than they
-need."""
+"""The workflows, the hooks of pre-commit and .ci/run call targets of the Makefile, with the rights they need alone."""
 
 import re
 from configparser import ConfigParser

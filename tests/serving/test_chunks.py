@@ -1,5 +1,4 @@
-"""`roformer embed --chunk` and `--sample-by`: long documents in overlapping chunks, and `roformer rank` among
-documents."""
+"""`roformer embed --chunk` and `--sample-by`: documents in overlapping chunks, and `roformer rank` among them."""
 
 import csv
 import json
@@ -15,7 +14,7 @@ import torch
 from helpers import command_line
 from helpers.messages import assert_states, refused
 from helpers.small_texts import TEXTS
-from helpers.vector_folders import shards_of
+from helpers.vector_folders import contents, read_vectors, shards_of
 from transformers import AutoModel, AutoTokenizer
 
 from modeling_roformer.serving.errors import ServingError
@@ -69,32 +68,15 @@ def naive(folder, names, texts, pooling, chunk, overlap):
     return ids, torch.stack(vectors).numpy(), kept
 
 
-def read(folder):
-    """Return the ids, vectors and texts of all shards."""
-    table = pyarrow.concat_tables([pyarrow.parquet.read_table(path) for path in shards_of(folder)])
-    texts = table["text"].to_pylist() if "text" in table.column_names else None
-    return table["id"].to_pylist(), np.array(table["vector"].to_pylist(), dtype=np.float32), texts
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.endswith(".unfinished")}
-
-
 @pytest.mark.parametrize(("kind", "pooling"), [("word", "mean"), ("bi", "bi"), ("sim", "pooler")])
 @pytest.mark.parametrize("overlap", [None, 5])
 def test_the_chunks_of_whole_files_are_the_formulas(saved, articles, tmp_path, kind, pooling, overlap):
     report = embed(
-        saved(kind),
-        articles,
-        tmp_path / "out",
-        sample_by="document",
-        chunk=16,
-        overlap=overlap,
-        keep_text=True,
+        saved(kind), articles, tmp_path / "out", sample_by="document", chunk=16, overlap=overlap, keep_text=True,
         shard_size=2,
-    )
+    )  # fmt: skip
     expected = naive(saved(kind), NAMES, LONG, pooling, 16, overlap or 0)
-    ids, vectors, texts = read(tmp_path / "out")
+    ids, vectors, texts = read_vectors(tmp_path / "out")
     assert ids == expected[0] and texts == expected[2]
     np.testing.assert_allclose(vectors, expected[1], atol=2e-6)
     assert (report.texts, report.shards, report.left_out, report.cut, report.chunks) == (4, 2, 1, 0, len(ids))
@@ -103,7 +85,7 @@ def test_the_chunks_of_whole_files_are_the_formulas(saved, articles, tmp_path, k
 def test_whole_files_without_chunks_are_truncated_once(saved, articles, tmp_path):
     (articles / "e.jsonl").write_text('{"text": "今天"}\n{"text": "明月"}\n', encoding="utf-8")
     report = embed(saved("word"), articles, tmp_path / "out", sample_by="document", max_length=16, keep_text=True)
-    ids, vectors, texts = read(tmp_path / "out")
+    ids, vectors, texts = read_vectors(tmp_path / "out")
     names = [*NAMES[:2], "articles/e.jsonl:1", "articles/e.jsonl:2", *NAMES[2:]]
     assert ids == names and texts == [*LONG[:2], "今天", "明月", *LONG[2:]]
     assert (report.texts, report.cut, report.chunks) == (6, 2, None)
@@ -130,7 +112,7 @@ def test_chunks_of_every_kind_of_source(saved, tmp_path, suffix):
         if suffix != "txt" or id_field is None:
             out = tmp_path / f"by {id_field}"
             embed(saved("word"), path, out, id_field=id_field, chunk=12, overlap=3, keep_text=True)
-            ids, vectors, kept = read(out)
+            ids, vectors, kept = read_vectors(out)
             expected = naive(saved("word"), names, texts, "mean", 12, 3)
             assert ids == expected[0] and kept == expected[2]
             np.testing.assert_allclose(vectors, expected[1], atol=2e-6)
@@ -155,7 +137,7 @@ def test_the_command_that_is_killed_resumes(run, saved, articles, tmp_path, monk
     names.remove("articles/blank.txt")
     texts = [(tmp_path / name).read_text(encoding="utf-8") for name in names]
     expected = naive(saved("word"), names, texts, "mean", 16, 4)
-    ids, vectors, _ = read(tmp_path / "out")
+    ids, vectors, _ = read_vectors(tmp_path / "out")
     assert ids == expected[0]
     np.testing.assert_allclose(vectors, expected[1], atol=2e-6)
     assert_states(out, 204, f"{len(ids):,}", "kept")

@@ -90,11 +90,7 @@ def test_the_table_of_the_command(run, vectors):
 
 def test_unfinished_vectors_are_ranked_with_a_note(run, vectors):
     begun = read_settings(vectors)
-    del (
-        begun["done"],
-        begun["shards"]["000001.parquet"],
-        begun["shards"]["000002.parquet"],
-    )  # the second is not listed yet
+    del begun["done"], begun["shards"]["000001.parquet"], begun["shards"]["000002.parquet"]  # nor is it listed yet
     write_settings(vectors, begun)
     (vectors / "000002.parquet").unlink()
     code, out, err = run("rank", QUERY, vectors, "--top-k", 100)

@@ -57,8 +57,7 @@ def in_javascript(root: Path, *jobs: dict) -> list:
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """Return a function that exports a small model once, and returns its folder, the folder of exports, and its
-    name."""
+    """Return a function that exports a small model once; it returns its folder, that of exports, and its name."""
     root, done = tmp_path_factory.mktemp("exported"), set()
 
     def exported(model_type: str, head: str, **options) -> tuple[Path, Path, str]:

@@ -1,5 +1,4 @@
-"""Everything that transformers' fast tokenizers do, ours does too: at character level, on texts where the two agree,
-BertTokenizerFast answers the same in every respect."""
+"""Whatever fast tokenizers do, ours does: where the two agree on characters, BertTokenizerFast answers the same."""
 
 import itertools
 
@@ -41,19 +40,14 @@ def words():
 TEXT = st.text(st.sampled_from("今天气非常好，。我们ABCabz019 .é㐀"), max_size=24)
 OPTIONS = st.fixed_dictionaries(
     {
-        "add_special_tokens": st.booleans(),
-        "padding": st.sampled_from([False, "longest", "max_length"]),
+        "add_special_tokens": st.booleans(), "padding": st.sampled_from([False, "longest", "max_length"]),
         "truncation": st.sampled_from([False, "longest_first", "only_first", "only_second"]),
-        "max_length": st.integers(5, 30),
-        "stride": st.integers(0, 1),
-        "pad_to_multiple_of": st.sampled_from([None, 8]),
-        "padding_side": st.sampled_from([None, "left", "right"]),
-        "return_overflowing_tokens": st.booleans(),
-        "return_special_tokens_mask": st.booleans(),
-        "return_offsets_mapping": st.booleans(),
+        "max_length": st.integers(5, 30), "stride": st.integers(0, 1), "pad_to_multiple_of": st.sampled_from([None, 8]),
+        "padding_side": st.sampled_from([None, "left", "right"]), "return_overflowing_tokens": st.booleans(),
+        "return_special_tokens_mask": st.booleans(), "return_offsets_mapping": st.booleans(),
         "return_length": st.booleans(),
     }
-)
+)  # fmt: skip
 
 
 def everything(batch):
@@ -202,15 +196,9 @@ def test_offsets_where_normalization_changes_lengths(words, text, expected):
 def test_windows_of_a_long_text(words):
     text = "今天的天气非常好，" * 40
     batch = words(
-        ["天气好吗"],
-        [text],
-        truncation="only_second",
-        max_length=32,
-        stride=8,
-        return_overflowing_tokens=True,
-        return_offsets_mapping=True,
-        padding=True,
-    )
+        ["天气好吗"], [text], truncation="only_second", max_length=32, stride=8, return_overflowing_tokens=True,
+        return_offsets_mapping=True, padding=True,
+    )  # fmt: skip
     seen = set()
     for number, (offsets, ids) in enumerate(zip(batch.offset_mapping, batch.input_ids, strict=True)):
         assert len(ids) == 32

@@ -1,5 +1,4 @@
-"""`roformer vocab` without a base: special tokens, characters and words of a corpus, so that no text of it becomes
-[UNK]."""
+"""`roformer vocab` without a base: special tokens, characters and words of a corpus, of which none becomes [UNK]."""
 
 import subprocess
 import sys

@@ -160,15 +160,12 @@ def transformers_4_tokenizer_json(vocabulary, lowercase, added):
     model = {"unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
     return {
         "version": "1.0",
-        "truncation": {"max_length": 4, "strategy": "LongestFirst", "stride": 0, "direction": "Right"},
-        "padding": None,
-        "added_tokens": tokens,
-        "normalizer": {"type": "BertNormalizer", **normalizer},
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {"type": "BertProcessing", **ends},
+        "truncation": {"max_length": 4, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}, "padding": None,
+        "added_tokens": tokens, "normalizer": {"type": "BertNormalizer", **normalizer},
+        "pre_tokenizer": {"type": "BertPreTokenizer"}, "post_processor": {"type": "BertProcessing", **ends},
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
         "model": {"type": "WordPiece", **model, "vocab": vocabulary},
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("lowercase", "name"), [(True, "word_ids"), (False, "cased_ids")])
@@ -341,27 +338,12 @@ def test_data_loader_workers(words, method):
         pytest.skip(f"this system cannot {method} processes")
     data = pytest.importorskip("torch.utils.data")
     loader = data.DataLoader(
-        Dataset(words),
-        batch_size=32,
-        num_workers=1 + (method == "fork"),
-        collate_fn=as_it_is,
+        Dataset(words), batch_size=32, num_workers=1 + (method == "fork"), collate_fn=as_it_is,
         multiprocessing_context=method,
-    )
+    )  # fmt: skip
     items = [item for batch in loader for item in batch]
     assert [item.input_ids for item in items] == column("word_ids")
     assert items[5].tokens() == words(ALL_TEXTS[5]).tokens()
-
-
-def test_import_reads_no_dictionary():
-    code = (
-        "import sys, modeling_roformer.tokenization\n"
-        "print([name for name in ('jieba', 'rjieba', 'torch', 'datasets') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr
-    loaded = done.stdout.strip().splitlines()[-1]
-    assert "jieba" not in loaded
-    assert "datasets" not in loaded
 
 
 # The command `roformer` is the one process in which the package does not import all of itself.
@@ -394,7 +376,7 @@ def test_of_jieba_only_the_dictionary_is_read(words, missing):
         "for name, options in (('word_ids', {}), ('user_dict_ids', {'user_dict': sys.argv[3]})):\n"
         "    ids = RoFormerTokenizer(sys.argv[1], **options)(texts).input_ids\n"
         "    assert ids == [row[name] for row in rows]\n"
-        "assert 'jieba' not in sys.modules\n"
+        "assert not {'jieba', 'datasets'} & sys.modules.keys()\n"
     )
     files = [str(FIXTURES / name) for name in ("vocab.txt", "texts.jsonl", "user_dict.txt")]
     done = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, text=True, timeout=900)
@@ -461,24 +443,6 @@ def test_words_of_the_vocabulary_are_words(words):
     assert ids[-1] is None
     assert [word for word, _ in itertools.groupby(ids[1:-1])] == list(range(ids[-2] + 1))
     assert batch.word_to_chars(2) == (3, 5)
-
-
-@pytest.mark.parametrize(("text", "expected"), [
-    ("今天的天气非常好，我们去公园散步吧。", None), ("我们 use the app 2023年", "我们use the app 2023年"),
-    ("hello world 今天", "hello world今天"), ("价格 3.14 abc", "价格3.14 abc"),
-])  # fmt: skip
-def test_decode(tmp_path, text, expected):
-    entries = (FIXTURES / "vocab.txt").read_text(encoding="utf-8").split("\n")[:-1]
-    entries += [entry for entry in ["use", "the", "app", "2023", "hello", "world", "14", "abc"] if entry not in entries]
-    (tmp_path / "vocab.txt").write_text("\n".join(entries) + "\n", encoding="utf-8")
-    tokenizer = RoFormerTokenizer.from_pretrained(tmp_path)
-    ids = tokenizer(text).input_ids
-    expected = text if expected is None else expected
-    assert tokenizer.decode(ids, skip_special_tokens=True) == expected
-    assert tokenizer.batch_decode([ids, ids], skip_special_tokens=True) == [expected] * 2
-    assert tokenizer.convert_tokens_to_string(tokenizer.tokenize(text)) == expected
-    tokenizer.save_pretrained(tmp_path / "saved")
-    assert RoFormerTokenizer.from_pretrained(tmp_path / "saved").decode(ids, skip_special_tokens=True) == expected
 
 
 def test_vocabulary_without_words_needs_no_asking(tmp_path):

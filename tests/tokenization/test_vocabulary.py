@@ -87,8 +87,7 @@ def test_a_second_column_must_be_the_id(tmp_path):
 
 
 def test_lines_of_white_space_are_entries(tmp_path):
-    """Entries as in WoBERT's vocabulary, and ## before white space as in Chinese BERT's: no line has another id by
-    them."""
+    """Entries as in WoBERT's vocabulary, and ## before white space as in Chinese BERT's: no line's id changes."""
     entries = ["[PAD]", "[UNK]", "", "\u2028", "##\u2028", "\u3000", "[CLS]", "[SEP]", "[MASK]", "天", "天气"]
     tokenizer = bad_vocabulary(tmp_path, "".join(f"{entry}\n" for entry in entries).encode())
     assert tokenizer.get_vocab() == {entry: number for number, entry in enumerate(entries)}

@@ -8,8 +8,7 @@ from transformers import Trainer
 
 @pytest.fixture(autouse=True, scope="module")
 def quick_collection():
-    """Freeze imported objects: Trainer collects garbage before each training, which would take longer than the
-    training."""
+    """Freeze imported objects: Trainer collects garbage before each training, which would take longer than it does."""
     gc.freeze()
     yield
     gc.unfreeze()

@@ -160,7 +160,7 @@ def cut_sentences(sentences, length):
     return cut(tokens, characters, [True] * sum(t for t, _ in sentences), length)
 
 
-def test_where_documents_are_cut():
+def test_documents_are_cut_at_the_ends_of_sentences():
     # One and a half times 12 is 18 characters; 10 tokens beside [CLS] and [SEP].
     assert cut_sentences([(3, 9), (3, 9), (3, 9)], 12) == [(0, 6), (6, 9)]
     assert cut_sentences([(3, 9), (3, 10), (3, 8)], 12) == [(0, 3), (3, 9)]

@@ -102,12 +102,9 @@ t.pretrain(t.make_model(), t.RoFormerTokenizer(str(t.VOCAB)), t.STAGES, corpus, 
 def test_a_killed_run_goes_on_to_the_same_weights(run, uninterrupted, corpus, tmp_path):
     path = os.pathsep.join([str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "training")])
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, corpus.cache, tmp_path / "run"],
-        env={**os.environ, "PYTHONPATH": path},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+        [sys.executable, "-c", KILLED, corpus.cache, tmp_path / "run"], env={**os.environ, "PYTHONPATH": path},
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert (tmp_path / "run" / "stage-1" / "model").exists() and not (tmp_path / "run" / "model").exists()
     # Another one was begun when the process was killed.

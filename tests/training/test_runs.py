@@ -149,14 +149,9 @@ def trainer(folder, **arguments):
     model = RoFormerForSequenceClassification(RoFormerConfig(vocab_size=50, num_labels=2, **TINY))
     rows = [{"input_ids": torch.tensor([1, i, 2]), "labels": i % 2} for i in range(3, 11)]
     arguments = TrainingArguments(
-        str(folder),
-        max_steps=4,
-        per_device_train_batch_size=2,
-        report_to=[],
-        use_cpu=True,
-        logging_steps=1,
+        str(folder), max_steps=4, per_device_train_batch_size=2, report_to=[], use_cpu=True, logging_steps=1,
         **arguments,
-    )
+    )  # fmt: skip
     return Trainer(model, arguments, train_dataset=rows, eval_dataset=rows, callbacks=[FiniteCallback()])
 
 
@@ -200,13 +195,9 @@ def test_a_weight_that_a_step_breaks_is_not_saved(tmp_path):
 
 def test_a_score_that_is_not_finite_is_never_the_best(tmp_path):
     of = trainer(
-        tmp_path,
-        eval_strategy="steps",
-        eval_steps=1,
-        save_steps=1,
-        load_best_model_at_end=True,
+        tmp_path, eval_strategy="steps", eval_steps=1, save_steps=1, load_best_model_at_end=True,
         metric_for_best_model="f",
-    )
+    )  # fmt: skip
     of.compute_metrics = lambda predicted: {"f": math.nan}
     with pytest.raises(NotFinite, match="eval_f is nan"):
         of.train()

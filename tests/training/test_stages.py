@@ -62,13 +62,9 @@ def test_the_usual_stage_fits_corpus_and_model():
 def test_the_papers_stages_are_table_4():
     stages = read_stages(REPOSITORY / "examples" / "stages" / "paper.yaml")
     assert [(stage.length, stage.batch_size, stage.steps) for stage in stages] == [
-        (512, 256, 200_000),
-        (1536, 256, 12_500),
-        (256, 256, 120_000),
-        (128, 512, 80_000),
-        (1536, 256, 10_000),
+        (512, 256, 200_000), (1536, 256, 12_500), (256, 256, 120_000), (128, 512, 80_000), (1536, 256, 10_000),
         (512, 512, 30_000),
-    ]
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

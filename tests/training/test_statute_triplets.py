@@ -124,8 +124,7 @@ def test_the_beginning_of_a_text_has_so_many_tokens(monkeypatch):
 
 
 def test_no_text_is_left_whole_where_the_other_is_cut(run, tmp_path):
-    """The longer of a whole and a cut text would be the one that was shorter, and A's length would tell which that
-    is."""
+    """The longer of a whole and a cut text would be the one that was shorter, and A's length would tell which."""
     some = random.Random(0)
     texts = []
     for matter in MATTERS:
