@@ -23,8 +23,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from rich.table import Table
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Trainer, TrainingArguments, set_seed
+from transformers import Trainer, TrainingArguments, set_seed
 
 from modeling_roformer import RoFormerConfig, RoFormerForCausalLM
 from modeling_roformer.rotary import LearnedPositionEmbeddings
@@ -51,15 +50,7 @@ TITLES = {
     "before": "RoPE before the map",
     "both": "learned, and RoPE before the map",
 }
-PAPER = {
-    "layers": 12,
-    "hidden_size": 768,
-    "heads": 12,
-    "length": 1024,
-    "batch_size": 128,
-    "learning_rate": 1e-4,
-    "features": 266,
-}
+PAPER = dict(layers=12, hidden_size=768, heads=12, length=1024, batch_size=128, learning_rate=1e-4, features=266)
 
 
 def read_arguments() -> argparse.Namespace:
@@ -78,12 +69,8 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--features", type=int, default=64, help="random features per head")
     parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument(
-        "--eval-steps", type=int, default=100, help="steps between evaluations, and between checkpoints"
-    )
-    parser.add_argument(
-        "--device-batch", type=int, help="texts that a device computes at once; default: the whole batch"
-    )
+    parser.add_argument("--eval-steps", type=int, default=100, help="steps between evaluations, and checkpoints")
+    parser.add_argument("--device-batch", type=int, help="texts that a device computes at once; default: all")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds of weights, features and batches")
     chosen = parser.parse_args()
@@ -95,17 +82,12 @@ def read_arguments() -> argparse.Namespace:
     return chosen
 
 
-def make_tokenizer(text: str, unit: str) -> PreTrainedTokenizerFast:
-    """Return a tokenizer with a token for each character of a text, or for each of the 256 bytes."""
-    units = sorted(pre_tokenizers.ByteLevel.alphabet() if unit == "byte" else set(text))
-    vocabulary = {entry: number for number, entry in enumerate(["<unk>", *units])}
-    tokenizer = Tokenizer(models.BPE(vocabulary, merges=[], unk_token="<unk>"))
+def number_units(text: str, unit: str) -> tuple[torch.Tensor, int]:
+    """Return the ids of the characters of a text, or of its bytes in UTF-8, and the size of the vocabulary."""
     if unit == "byte":
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    else:  # single characters: the time for a piece grows with the square of its length
-        tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    tokenizer.decoder = decoders.ByteLevel() if unit == "byte" else decoders.Fuse()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", clean_up_tokenization_spaces=False)
+        return torch.frombuffer(bytearray(text, "utf-8"), dtype=torch.uint8).long(), 256
+    numbers = {character: number for number, character in enumerate(sorted(set(text)))}
+    return torch.tensor([numbers[character] for character in text], dtype=torch.long), len(numbers)
 
 
 def texts_of(ids: torch.Tensor, length: int, name: str) -> list[dict[str, torch.Tensor]]:
@@ -182,31 +164,29 @@ def table(runs: dict[str, list[dict]]) -> Table:
 def main() -> None:
     """Train a model of each variant and seed, and show the results."""
     chosen = read_arguments()
-    text = chosen.text.read_text(encoding="utf-8-sig")
-    if not text.strip():
-        raise TrainingError(f"{chosen.text} is empty: use another file")
-    tokenizer = make_tokenizer(text, chosen.unit)
-    ids = torch.tensor([i for line in tokenizer(text.splitlines(keepends=True))["input_ids"] for i in line])
+    ids, vocabulary = number_units(chosen.text.read_text(encoding="utf-8-sig"), chosen.unit)
     ends = [0, len(ids) * 18 // 20, len(ids) * 19 // 20, len(ids)]
     parts = {
         name: texts_of(ids[first:last], chosen.length, name)
         for name, first, last in zip(("training", "validation", "test"), ends, ends[1:], strict=False)
     }
-    in_test = len(tokenizer.decode(ids[ends[2] :])) / (len(ids) - ends[2])  # characters per token
+    characters = 1.0  # per token of the test part
+    if chosen.unit == "byte":  # a character's further bytes have these first bits
+        characters = (ids[ends[2] :] & 0b11000000 != 0b10000000).float().mean().item()
     settings = {name: value for name, value in vars(chosen).items() if name not in ("seeds", "variants")}
     runs: dict[str, list[dict]] = {name: [] for name in chosen.variants}
     for seed, name in product(chosen.seeds, chosen.variants):
         data, folder = {"text": chosen.text}, chosen.output / f"seed-{seed}" / name
         with start_run(folder, settings | {"seed": seed, "variant": name}, data, chosen.resume) as run:
             if not run.results:
-                model = new_model(name, len(tokenizer), seed, chosen)
-                start = new_model("learned", len(tokenizer), seed, chosen).state_dict()
+                model = new_model(name, vocabulary, seed, chosen)
+                start = new_model("learned", vocabulary, seed, chosen).state_dict()
                 model.load_state_dict(start, strict=False)  # others than "learned" and "both" have no table
                 print(f"{name}, seed {seed}: {model.num_parameters():,} parameters, {len(parts['training']):,} texts")
                 trainer = train(model, parts, seed, chosen, folder / "checkpoints")
                 loss = trainer.evaluate(parts["test"], metric_key_prefix="test")["test_loss"]
                 run.results |= {
-                    "bits_per_character": loss / math.log(2) / in_test,
+                    "bits_per_character": loss / math.log(2) / characters,
                     "validation_loss": points(trainer.state.log_history, "eval_loss")[-1][1],
                     "log": trainer.state.log_history,
                 }
@@ -215,14 +195,11 @@ def main() -> None:
             runs[name].append(run.results)
     Console(markup=False).print(table(runs))
     logs = {TITLES.get(name, name): [result["log"] for result in results] for name, results in runs.items()}
-    panels = {
-        "training loss, smoothed (nats per token)": {
-            name: mean_curve(smooth(points(log, "loss")) for log in of) for name, of in logs.items()
-        },
-        "validation loss (nats per token)": {
-            name: mean_curve(points(log, "eval_loss") for log in of) for name, of in logs.items()
-        },
-    }
+    panels = {"training loss, smoothed (nats per token)": "loss", "validation loss (nats per token)": "eval_loss"}
+    for title, value in panels.items():
+        curves = {name: [points(log, value) for log in of] for name, of in logs.items()}
+        smoothed = smooth if value == "loss" else list
+        panels[title] = {name: mean_curve(map(smoothed, of)) for name, of in curves.items()}
     picture = draw_panels(chosen.output / "curves.png", panels)
     print(f"losses, means and ranges over the seeds: {picture}")
 

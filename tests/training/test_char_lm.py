@@ -10,7 +10,7 @@ from modeling_roformer.training import spread
 
 SCRIPT = "paper/char_lm.py"
 SMALL = ["--layers", 1, "--hidden-size", 8, "--heads", 2, "--features", 4, "--length", 8]
-SMALL += ["--batch-size", 4, "--steps", 4, "--eval-steps", 1]
+SMALL += ["--batch-size", 4, "--steps", 4, "--eval-steps", 1, "--learning-rate", 0.1]
 
 
 @pytest.fixture
