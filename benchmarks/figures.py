@@ -44,8 +44,7 @@ TRAINING, POSITIONS = "training/**/*.py", "examples/paper/compare_position_embed
 
 # Folders in build/figures that commands read, and the commands that make them. Others are trained as the page of the
 # table describes, which takes hours, so keep.py keeps their runs in RUNS; {held_out} is the split of the model's
-# training, by examples/hold_out.py, and {linear} the model saved with other attention: elu, softmax, favor. {data} is
-# the folder of others' data; patterns such as *.gz are expanded.
+# training, by examples/hold_out.py. {data} is the folder of others' data; patterns such as *.gz are expanded.
 INPUTS = {
     "mini": "roformer convert examples/roformer-mini-zh {mini}",
     "to_512": "roformer convert {data}/legacy_tf_trained {to_512}",
@@ -144,12 +143,6 @@ PARTS = {
     "masked-accuracy": Part(
         "masked_accuracy.py --models {mini} {to_512} --held-out {held_out}/held_out/*.jsonl.gz --train {held_out}/train"
         " --long {held_out}/held_out/laws.jsonl.gz",
-        (MODELS, TOKENIZERS),
-        True,
-    ),
-    "masked-linear": Part(
-        "masked_accuracy.py --models {mini} {linear}/elu {linear}/softmax {linear}/favor"
-        " --held-out {held_out}/held_out/*.jsonl.gz",
         (MODELS, TOKENIZERS),
         True,
     ),
