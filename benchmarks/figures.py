@@ -25,7 +25,7 @@ from pathlib import Path
 import measure
 
 import modeling_roformer
-from modeling_roformer.files.atomic_file import write_whole
+from modeling_roformer.files import write_whole
 
 ROOT, JSON, BUILD = measure.ROOT, measure.ROOT / "docs" / "figures", measure.ROOT / "build" / "figures"
 BENCHMARKS, RUNS = ROOT / "benchmarks", JSON / "runs"

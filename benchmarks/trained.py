@@ -26,7 +26,6 @@ from rich.table import Table
 
 from modeling_roformer.training import RETRIEVAL_METRICS, TrainingError, exit_on_error, paired_bootstrap
 from modeling_roformer.training import spread as mean_and_deviation
-from modeling_roformer.training.runs.spread import number_of_seeds
 
 EXAMPLES = measure.ROOT / "examples"
 sys.path += [str(EXAMPLES), str(EXAMPLES / "paper"), str(EXAMPLES / "paper" / "position_laboratory")]
@@ -154,7 +153,8 @@ def classification(*folders: Path) -> dict[str, Table]:
         scores = [seed["scores"] for seed in run["seeds"].values() if not seed.get("failed")]
         sizes = run["texts"]
         texts = ", ".join(f"{sizes[part]:,}" for part in ("train", "validation", "test") if part in sizes)
-        seeds = number_of_seeds(len(scores), len(run["seeds"]) - len(scores))
+        failed = len(run["seeds"]) - len(scores)
+        seeds = f"{len(scores)}, {failed} failed" if failed else str(len(scores))
         cells = ["failed", "failed"]
         if scores:
             parts = ([of[part]["accuracy"] for of in scores if part in of] for part in ("validation", "test"))

@@ -23,4 +23,8 @@ if TYPE_CHECKING:
     from .tf_exporter import export_tf
     from .word_embeddings import initialise_words
 
-__getattr__, __dir__, __all__ = lazy_names(__name__)
+__all__ = [
+    "CheckpointError", "CheckpointInfo", "ConversionReport", "convert", "convert_all", "export_tf", "info",
+    "initialise_words",
+]  # fmt: skip
+__getattr__, __dir__ = lazy_names(__name__)

@@ -6,7 +6,7 @@ The table is between two comments, so that it can be updated without a change to
 import datetime
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from importlib.metadata import version
 from math import prod
 from pathlib import Path
@@ -79,20 +79,10 @@ def file_fact(path: str | Path) -> str:
     return f"{Path(path).stat().st_size:,} bytes, SHA-256 {sha256_of(path)}"
 
 
-def sha256_of(path: str | Path, advance: Callable[[int], None] = lambda size: None) -> str:
-    """Return the SHA-256 of a file in hexadecimal; the arguments are those of `hash_file`."""
-    digest = hashlib.sha256()
-    hash_file(digest, path, advance)
-    return digest.hexdigest()
-
-
-def hash_file(digest: "hashlib._Hash", path: str | Path, advance: Callable[[int], None] = lambda size: None) -> None:
-    """Update a hash of hashlib with the content of a file; `advance` is called with the bytes of each piece."""
-    buffer = memoryview(bytearray(1 << 20))
-    with open(path, "rb", buffering=0) as file:
-        while size := file.readinto(buffer):
-            digest.update(buffer[:size])
-            advance(size)
+def sha256_of(path: str | Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def safetensors_header(path: str | Path) -> dict[str, tuple[str, list[int]]]:

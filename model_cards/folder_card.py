@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 from safetensors import SafetensorError
 
-from ..files.atomic_file import write_whole
+from ..files import write_whole
 from ..files.reading import read_json
 from ..tokenization.vocabulary import has_words
 from ..tokenization.wordpiece import is_cjk

@@ -13,7 +13,7 @@ from huggingface_hub import EvalResult, ModelCard
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
-from ..files.atomic_file import write_whole
+from ..files import write_whole
 from .folder_card import CARD, card_of_folder
 from .metadata import metadata_of
 

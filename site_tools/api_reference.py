@@ -1,9 +1,9 @@
 """Hooks of mkdocs: the API reference, one page for each group of public names, made from their docstrings."""
 
+import ast
 import re
 import shutil
 from configparser import ConfigParser
-from importlib import import_module
 from pathlib import Path
 
 from mkdocs.structure.files import File
@@ -22,6 +22,16 @@ def package_folders() -> dict[str, Path]:
     return {name.strip(): REPOSITORY / folder.strip() for name, _, folder in (line.partition("=") for line in lines)}
 
 
+def exported_names(file: Path) -> list[str]:
+    """Return the names that a file lists in its `__all__`, without importing it."""
+    names = []
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
+            names += ast.literal_eval(node.value)
+    return names
+
+
 def names_in_docs(prefix: str) -> list[str]:
     """Return the full names below a package that the pages of docs/ import."""
     found = set()
@@ -36,10 +46,18 @@ def model_names() -> dict[str, list[str]]:
     """Return the public names of `modeling_roformer`, grouped by subject."""
     groups = {"models": [], "translation": [], "nezha": [], "tokenization": []}
     patterns = {"tokenization": "Tokenizer", "nezha": "^Nezha", "translation": "Seq2Seq|ForConditionalGeneration"}
-    for name in import_module("modeling_roformer").__all__:
+    for name in exported_names(REPOSITORY / "modeling_roformer" / "registration" / "public_names.py"):
         group = next((group for group, pattern in patterns.items() if re.search(pattern, name)), "models")
         groups[group].append(f"modeling_roformer.{name}")
     return groups
+
+
+def package_names(package: str) -> list[str]:
+    """Return the full names that a subpackage exports."""
+    room = ".".join(package.split(".")[:2])
+    folder = package_folders()[room] if room in package_folders() else REPOSITORY / room.replace(".", "/")
+    file = folder.joinpath(*package.split(".")[2:], "__init__.py")
+    return [f"{package}.{name}" for name in exported_names(file)]
 
 
 def reference_pages() -> dict[str, str]:
@@ -58,8 +76,7 @@ def reference_pages() -> dict[str, str]:
         ("Vectors of a corpus", "modeling_roformer.serving.vectors"),
         ("ONNX export", "modeling_roformer.serving.onnx_export"),
     ]:
-        names = [f"{package}.{name}" for name in sorted(import_module(package).__all__)]
-        pages[package.rpartition(".")[2]] = (title, package, names)
+        pages[package.rpartition(".")[2]] = (title, package, package_names(package))
     texts = {}
     for page, (title, package, names) in pages.items():
         entries = "\n\n".join(f"::: {name}" for name in names)

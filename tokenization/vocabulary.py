@@ -165,16 +165,18 @@ def read_bytes(path, most):
     return b"".join(pieces)
 
 
-def write_whole(path, text):
-    """Write a text in UTF-8 atomically: into a temporary file, which is then renamed to `path`.
+def write_whole(path, content):
+    """Write bytes, or a text in UTF-8, atomically: into a temporary file, which is synced and renamed to `path`.
 
     The mode of an existing file is kept, a link is replaced by the file, and line breaks are written as they are.
     """
     folder, name = os.path.split(os.path.abspath(path))
     beside = os.path.join(folder, f".{name[:50]}.{secrets.token_hex(4)}.unfinished")
     try:
-        with open(beside, "x", encoding="utf-8", newline="") as file:
-            file.write(text)
+        with open(beside, "xb") as file:
+            file.write(content.encode("utf-8") if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
         if os.path.exists(path):
             shutil.copymode(path, beside)
         os.replace(beside, path)

@@ -8,13 +8,14 @@ import ctypes
 import errno
 import json
 import os
+import re
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_IMODE
 
-from .atomic_file import leftovers, sync, temporary_name
 from .lock import lock_folder
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux's renameat2: paths are relative to the current folder
@@ -92,6 +93,15 @@ def complete(folder: Path) -> None:
         sync(path)
 
 
+def sync(path: Path) -> None:
+    """Sync a file, or a folder's list of files, to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def exchange(new: Path, old: Path) -> None:
     """Put the folder `new` at the path of `old`, in one step if the system can; `old` is then at the path of `new`.
 
@@ -127,12 +137,14 @@ def _exchange_in_one_step(new: Path, old: Path) -> bool:
 def temporary_sibling(path: Path) -> Iterator[Path]:
     """Yield an empty folder next to `path`, and remove it at the end, with those that killed processes left there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    for folder in leftovers(path):
+    start = f".{path.name[:50]}."  # a name has at most 255 bytes
+    pattern = re.compile(rf"{re.escape(start)}[0-9a-f]{{8}}\.unfinished")
+    for leftover in [entry for entry in path.parent.iterdir() if pattern.fullmatch(entry.name)]:
         with suppress(OSError):  # it is locked, so in use, or no folder
-            lock = lock_folder(folder)
-            shutil.rmtree(folder, ignore_errors=True)
+            lock = lock_folder(leftover)
+            shutil.rmtree(leftover, ignore_errors=True)
             os.close(lock)
-    folder, lock = temporary_name(path), None
+    folder, lock = path.with_name(f"{start}{secrets.token_hex(4)}.unfinished"), None
     folder.mkdir()
     try:
         with suppress(OSError):  # a file system without locks, where leftovers stay

@@ -13,4 +13,5 @@ if TYPE_CHECKING:
     from .errors import HubError
     from .upload import push
 
-__getattr__, __dir__, __all__ = lazy_names(__name__)
+__all__ = ["HubError", "Pulled", "bundle", "pull", "push"]
+__getattr__, __dir__ = lazy_names(__name__)

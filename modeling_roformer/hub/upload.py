@@ -1,21 +1,22 @@
 """Publish a model folder on the Hugging Face Hub, in one commit."""
 
 import logging
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from time import sleep
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
-from huggingface_hub.hf_api import ModelInfo
 from huggingface_hub.utils import validate_repo_id
 
 from ..model_cards import card_of_folder
 from .errors import LOG_IN, HubError, hub_bars, hub_error, may_pass, usable_token
 from .published_content import CARD, published_content, with_needs
-from .replaced_weights import replaced
 
 logger = logging.getLogger(__name__)
 WAITS = (2, 8)  # seconds before the second and the third try
+# A weight file, of which there may be shards and variants (model.fp16.safetensors), or the index of shards.
+_WEIGHTS = re.compile(r"(.*/)?model((\.[^/]+?)?(-\d{5}-of-\d{5})?\.safetensors|\.safetensors\.index(\.[^/]+)?\.json)")
 
 
 def push(
@@ -71,16 +72,51 @@ def push(
         raise ValueError(f"there is no token for the Hub: {LOG_IN.format(verb='write')}")
     api = HfApi(token=token)
     message = commit_message or f"Upload {directory.resolve().name}{' with code' if with_code else ''}"
-    known: set[int] | None = None  # pull requests that were open before
+    before: set[int] | None = None  # pull requests that were open before
+
+    def send() -> str:
+        """Make the commit or open the pull request; return the address. If the commit was made before, nothing
+        changes."""
+        nonlocal before
+        repository, address = repo_id, None
+        if create_pr:
+            opened = {pr.num: pr for pr in api.get_repo_discussions(repo_id, discussion_type="pull_request")}
+            before = set(opened) if before is None else before
+            if mine := [pr.url for pr in opened.values() if pr.num not in before and pr.title == message]:
+                return mine[0]  # its response was lost
+        else:
+            address = api.create_repo(repo_id, private=private or None, exist_ok=True)
+            repository = address.repo_id  # with the owner, who may be left out
+        if private and not api.model_info(repository).private:
+            raise HubError(f"{repository} is public on the Hub: make it private there, or choose another name")
+        if revision and not create_pr:
+            api.create_branch(repository, branch=revision, exist_ok=True)
+        parent = api.model_info(repository, revision=revision)
+        there = [file.rfilename for file in parent.siblings or ()]
+        if (path := directory / CARD).exists() or CARD not in there:
+            card = path.read_text(encoding="utf-8") if path.exists() else card_of_folder(directory)
+        else:
+            card = Path(api.hf_hub_download(repository, CARD, revision=parent.sha)).read_text(encoding="utf-8")
+        content = files | {CARD: with_needs(card, directory, with_code).encode("utf-8")}
+        added = [CommitOperationAdd(name, data) for name, data in sorted(content.items())]
+        commit = api.create_commit(
+            repository,
+            [*added, *map(CommitOperationDelete, _replaced(there, content))],
+            commit_message=message,
+            revision=revision,
+            create_pr=create_pr,
+            parent_commit=parent.sha,
+        )
+        if not create_pr:
+            return f"{address}/tree/{revision}" if revision else str(address)
+        if commit.pr_url is None:  # huggingface_hub sends no commit that changes nothing
+            raise HubError(f"{repository} already has all of these files, so no pull request was opened")
+        return commit.pr_url
+
     for wait in (*WAITS, None):
         try:
             with hub_bars(progress):
-                if create_pr:
-                    opened = {pr.num: pr for pr in api.get_repo_discussions(repo_id, discussion_type="pull_request")}
-                    known = set(opened) if known is None else known
-                    if mine := [pr.url for pr in opened.values() if pr.num not in known and pr.title == message]:
-                        return mine[0]  # its response was lost
-                return _send(api, repo_id, directory, files, with_code, private, revision, create_pr, message)
+                return send()
         except Exception as error:
             if wait is None or not may_pass(error):
                 is_first = wait == WAITS[0]  # of later tries, the one before may have succeeded without a response
@@ -90,50 +126,15 @@ def push(
     raise AssertionError  # the last try returns or raises
 
 
-def _send(
-    api: HfApi,
-    repo_id: str,
-    directory: Path,
-    files: dict[str, Path | bytes],
-    with_code: bool,
-    private: bool,
-    revision: str | None,
-    create_pr: bool,
-    message: str,
-) -> str:
-    """Make the commit or open the pull request; return the address. If the commit was made before, nothing changes."""
-    address = None
-    if not create_pr:
-        address = api.create_repo(repo_id, private=private or None, exist_ok=True)
-        repo_id = address.repo_id  # with the owner, who may be left out
-    if private and not api.model_info(repo_id).private:
-        raise HubError(f"{repo_id} is public on the Hub: make it private there, or choose another name")
-    if revision and not create_pr:
-        api.create_branch(repo_id, branch=revision, exist_ok=True)
-    parent = api.model_info(repo_id, revision=revision)
-    content = files | {CARD: _card(api, repo_id, parent, directory, with_code).encode("utf-8")}
-    operations = [CommitOperationAdd(name, data) for name, data in sorted(content.items())]
-    old = replaced([file.rfilename for file in parent.siblings or ()], content)
-    commit = api.create_commit(
-        repo_id,
-        [*operations, *map(CommitOperationDelete, old)],
-        commit_message=message,
-        revision=revision,
-        create_pr=create_pr,
-        parent_commit=parent.sha,
-    )
-    if create_pr:
-        if commit.pr_url is None:  # huggingface_hub sends no commit that changes nothing
-            raise HubError(f"{repo_id} already has all of these files, so no pull request was opened")
-        return commit.pr_url
-    return f"{address}/tree/{revision}" if revision else str(address)
+def _replaced(there: Iterable[str], written: Collection[str]) -> list[str]:
+    """Return the weight files that those in `written` replace: of the same folder and variant, and not written again.
 
+    Of a single file and shards, transformers loads the single file. An index without shards replaces nothing:
+    transformers uses the same name for the index of an adapter's shards.
+    """
 
-def _card(api: HfApi, repo_id: str, parent: ModelInfo, directory: Path, with_code: bool) -> str:
-    """Return the card to send: the folder's own, or the repository's, or a new one, with what the model needs."""
-    path = directory / CARD
-    if not path.exists():
-        if CARD not in [file.rfilename for file in parent.siblings or ()]:
-            return with_needs(card_of_folder(directory), directory, with_code)
-        path = Path(api.hf_hub_download(repo_id, CARD, revision=parent.sha))
-    return with_needs(path.read_text(encoding="utf-8"), directory, with_code)
+    def variant(name: str) -> tuple | None:
+        return (match := _WEIGHTS.fullmatch(name)) and (match[1], match[3] or match[5])
+
+    variants = {variant(name) for name in written if not name.endswith(".json")} - {None}
+    return sorted(name for name in there if name not in written and variant(name) in variants)

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from importlib import import_module
 
 
-def lazy_names(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
-    """Return `__getattr__`, `__dir__` and `__all__` of a package.
+def lazy_names(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` of a package.
 
     Its public names are those that it imports from its own modules for type checkers and editors, and not at run time:
 
     >>> if TYPE_CHECKING:
     ...     from .converter import convert
-    >>> __getattr__, __dir__, __all__ = lazy_names(__name__)
+    >>> __getattr__, __dir__ = lazy_names(__name__)
     """
     tree = ast.parse(inspect.getsource(sys.modules[package]))
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 1]
@@ -25,4 +25,4 @@ def lazy_names(package: str) -> tuple[Callable[[str], object], Callable[[], list
             return getattr(import_module(f".{modules[name]}", package), name)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    return get, lambda: sorted({*vars(sys.modules[package]), *modules}), list(modules)
+    return get, lambda: sorted({*vars(sys.modules[package]), *modules})

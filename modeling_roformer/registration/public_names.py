@@ -9,34 +9,15 @@ from ..tokenization import RoFormerTokenizer, RoFormerTokenizerFast
 from .registry import register
 
 __all__ = [
-    "AutoModelForTripletMatching",
-    "NezhaConfig",
-    "NezhaForMaskedLM",
-    "NezhaForMultipleChoice",
-    "NezhaForNextSentencePrediction",
-    "NezhaForPreTraining",
-    "NezhaForQuestionAnswering",
-    "NezhaForSequenceClassification",
-    "NezhaForTokenClassification",
-    "NezhaModel",
-    "NezhaPreTrainedModel",
-    "RoFormerConfig",
-    "RoFormerForCausalLM",
-    "RoFormerForConditionalGeneration",
-    "RoFormerForMaskedLM",
-    "RoFormerForMultipleChoice",
-    "RoFormerForQuestionAnswering",
-    "RoFormerForSequenceClassification",
-    "RoFormerForTokenClassification",
-    "RoFormerForTripletMatching",
-    "RoFormerModel",
-    "RoFormerPreTrainedModel",
-    "RoFormerSeq2SeqConfig",
-    "RoFormerSeq2SeqModel",
-    "RoFormerSeq2SeqPreTrainedModel",
-    "RoFormerTokenizer",
+    "AutoModelForTripletMatching", "NezhaConfig", "NezhaForMaskedLM", "NezhaForMultipleChoice",
+    "NezhaForNextSentencePrediction", "NezhaForPreTraining", "NezhaForQuestionAnswering",
+    "NezhaForSequenceClassification", "NezhaForTokenClassification", "NezhaModel", "NezhaPreTrainedModel",
+    "RoFormerConfig", "RoFormerForCausalLM", "RoFormerForConditionalGeneration", "RoFormerForMaskedLM",
+    "RoFormerForMultipleChoice", "RoFormerForQuestionAnswering", "RoFormerForSequenceClassification",
+    "RoFormerForTokenClassification", "RoFormerForTripletMatching", "RoFormerModel", "RoFormerPreTrainedModel",
+    "RoFormerSeq2SeqConfig", "RoFormerSeq2SeqModel", "RoFormerSeq2SeqPreTrainedModel", "RoFormerTokenizer",
     "RoFormerTokenizerFast",
-]
+]  # fmt: skip
 
 if is_torch_available():
     from ..heads import (

@@ -17,4 +17,5 @@ if TYPE_CHECKING:
     from .export import export_onnx
     from .report import OnnxReport
 
-__getattr__, __dir__, __all__ = lazy_names(__name__)
+__all__ = ["OnnxReport", "export_onnx"]
+__getattr__, __dir__ = lazy_names(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from ...conversion.folder.legacy_folder import checked_output
 from ...files.atomic_folder import output_folder
 from ...output.console import bar_on_stderr
-from ...output.extras import not_installed
+from ...output.extras import needs_extra
 from ..errors import ServingError
 from .agreement import MOST, compare, open_session, read_texts
 from .graph import LONGEST
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
     from .saved_model import SavedModel
-
-NEEDED = ("onnx", "onnxruntime", "onnxscript")
 
 
 def export_onnx(
@@ -68,8 +66,6 @@ def export_onnx(
     True
     """
     started = time.perf_counter()
-    if lacking := [name for name in NEEDED if find_spec(name) is None]:
-        raise ServingError(not_installed("export", *lacking))
     saved = saved_model(directory, vectors)
     target = checked_output(saved.folder, output)
     sentences = read_texts(texts)
@@ -78,6 +74,9 @@ def export_onnx(
         _steps(progress, 4 + int8 + fp16, len(sentences) + 1) as (begin, advance),
     ):
         begin("loading")
+        with needs_extra("export", ServingError):
+            for name in ("onnx", "onnxruntime", "onnxscript"):
+                import_module(name)
         from .graph import check_graph, write_graph
         from .sentence_vectors import SentenceVectors
 

@@ -9,4 +9,5 @@ if TYPE_CHECKING:
     from .encoder import TextEncoder
     from .ranking import Match, Ranking, rank
 
-__getattr__, __dir__, __all__ = lazy_names(__name__)
+__all__ = ["EmbedReport", "Match", "Ranking", "TextEncoder", "embed", "rank"]
+__getattr__, __dir__ = lazy_names(__name__)

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain, takewhile
+from functools import cache, partial
+from itertools import takewhile
 from pathlib import Path
 
 from rich.table import Table
 
+from ...files import write_whole
 from ...files.lock import only_writer
 from ...output.console import byte_progress, summary_table
 from ...output.extras import needs_extra
@@ -170,9 +171,7 @@ def embed(
         for leftover in folder.path.glob(f".*{UNFINISHED}"):  # of a killed process
             leftover.unlink()
         corpus = Texts(sources, field, id_field, sample_by)
-        task = bar.add_task("reading", total=corpus.check())
-        if next(corpus.shards(shard_size), None) is None:
-            raise ServingError(f"there is no text in {', '.join(sources)}")
+        task = bar.add_task("reading", total=corpus.size)
         before, records, kept, left_out = {path.name for path in folder.files()}, begun.get("shards") or {}, set(), 0
         for shard in takewhile(lambda shard: before and shard.name <= max(before), corpus.shards(shard_size)):
             if folder.has(shard, records.get(shard.name)):
@@ -209,6 +208,8 @@ def embed(
             texts_done += result.record["texts"]
             speed = texts_done / (time.perf_counter() - started)
             bar.update(task, advance=result.read, description=f"{texts_done:,} texts, {speed:,.0f} texts/s")
+        if not run["shards"]:
+            raise ServingError(f"there is no text in {', '.join(sources)}")
         if more := before - run["shards"].keys():
             raise ServingError(
                 f"{folder.path} holds {len(more):,} shards beyond the end of the texts, from {min(more)} on: the input "
@@ -240,7 +241,7 @@ def _written(results: Iterator[Made], folder: VectorFolder, run: dict) -> Iterat
             for result in results:
                 if last == -math.inf:
                     folder.write_run(run, result.data)
-                folder.write(result.name, result.data)
+                write_whole(folder.path / result.name, result.data)
                 run["shards"][result.name] = result.record
                 if time.monotonic() - last >= _PAUSE:
                     folder.write_run(run)
@@ -253,17 +254,14 @@ def _written(results: Iterator[Made], folder: VectorFolder, run: dict) -> Iterat
 
 def _compute_here(shards: Iterator[Shard], make_encoder: Callable[[], ShardEncoder]) -> Iterator[Made]:
     """Compute shards in this process. A thread reads and tokenizes the next shard meanwhile."""
-    first = next(shards, None)
-    if first is None:  # no model is loaded
-        return
-    encoder, shards = make_encoder(), chain([first], shards)
+    encoder = cache(make_encoder)  # no model is loaded for no shard
 
     def tokenized() -> tuple[Shard, Rows] | None:
         shard = next(shards, None)
-        return shard and (shard, encoder.encoder.rows(shard.ids, shard.texts))
+        return shard and (shard, encoder().encoder.rows(shard.ids, shard.texts))
 
     with ThreadPoolExecutor(1) as ahead:
         coming = ahead.submit(tokenized)
         while (found := coming.result()) is not None:
             coming = ahead.submit(tokenized)
-            yield encoder(*found)
+            yield encoder()(*found)

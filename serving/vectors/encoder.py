@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...model_cards.facts import hash_file
 from ...output.console import no_transformers_bar, no_warnings
 from ..errors import ServingError
 from ..model_folder import TOKENIZER_FILES, named_when_unreadable, read_model_folder
@@ -35,7 +34,8 @@ def model_identity(folder: Path) -> str:
         found.update(b"cls\0")
     for path in sorted({path for pattern in _IDENTITY for path in folder.glob(pattern)}):
         found.update(f"{path.name}\0{path.stat().st_size}\0".encode())
-        hash_file(found, path)
+        with open(path, "rb") as file:
+            hashlib.file_digest(file, lambda: found)
     return found.hexdigest()
 
 

@@ -77,8 +77,8 @@ class Texts:
         sample_by: what is a text in a text file: "line", or "document" for the whole file, whose id is its name alone.
 
     Raises:
-        ServingError, TrainingError, CorpusError: a source cannot be read. `check` raises those that show without
-            reading everything.
+        ServingError, TrainingError, CorpusError: a source cannot be read. `size` raises those that show without reading
+            everything: a source is missing or lacks a field.
     """
 
     sources: tuple[str, ...]
@@ -86,14 +86,15 @@ class Texts:
     id_field: str | None = None
     sample_by: str = "line"
 
-    def check(self) -> float:
-        """Check that each source exists and has the fields; return the size of the input in bytes."""
-        return sum(size for size, _ in self._open())
+    @property
+    def size(self) -> float:
+        """Size of the input in bytes."""
+        return sum(size for size, _ in self._opened)
 
     def shards(self, most: int) -> Iterator[Shard]:
         """Yield all non-blank texts in order, at most `most` per shard; fewer if they are very long."""
         number, ids, texts, characters, read, left_out = 0, [], [], 0, 0.0, 0
-        for _, pieces in self._open():
+        for _, pieces in self._opened:
             for rows, consumed in pieces():
                 read += consumed
                 for row in rows:
@@ -109,7 +110,8 @@ class Texts:
         if ids:
             yield Shard(number, ids, texts, read, left_out)
 
-    def _open(self) -> list[Source]:
+    @cached_property
+    def _opened(self) -> list[Source]:
         found: list[Source] = []
         files, seen = {}, set()  # by their names in ids; resolved
         for source, short in zip(self.sources, source_names(self.sources), strict=True):
@@ -117,9 +119,9 @@ class Texts:
                 found.append(self._data_set(source, f"the data set {source}", short))
                 continue
             for path in corpus_files([source], (*CSV, PARQUET)):
-                name = (Path(short) / path.relative_to(source)).as_posix()
                 if path.resolve() in seen:
                     continue
+                name = (Path(short) / path.relative_to(source)).as_posix()
                 if name in files:
                     raise ServingError(
                         f"{files[name]} and {path} would both be called {name} in ids: name a folder that has both"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...files.atomic_file import atomic_file
+from ...files import write_whole
 from ...output.extras import needs_extra
 from ..errors import ServingError
 from .encoder import Rows, check_finite
@@ -87,13 +87,8 @@ class VectorFolder:
         settings = {_SETTINGS: json.dumps(run, indent=2, ensure_ascii=False)}
         # Without a row group: `datasets` refuses an empty one.
         pyarrow.parquet.ParquetWriter(sink, columns.with_metadata(settings)).close()
-        self.write(RUN, sink.getvalue().to_pybytes())
+        write_whole(self.path / RUN, sink.getvalue().to_pybytes())
         (self.path / _OLD_RUN).unlink(missing_ok=True)
-
-    def write(self, name: str, data: bytes) -> None:
-        """Write a file that appears only when it is complete."""
-        with atomic_file(self.path / name) as new:
-            new.write_bytes(data)
 
     def files(self) -> list[Path]:
         """Return the files of the shards on disk, in the order of the input."""

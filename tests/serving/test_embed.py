@@ -375,14 +375,14 @@ def test_texts_of_the_same_names_elsewhere(saved, tmp_path):
 
 
 def test_a_model_that_is_replaced_before_it_is_loaded_is_noticed(saved, texts, tmp_path, monkeypatch):
-    model, check = tmp_path / "model", texts_module.Texts.check
+    model, shards = tmp_path / "model", texts_module.Texts.shards
     shutil.copytree(saved("word"), model)
 
-    def replace(self):  # once the model's digest has been taken
+    def replace(self, most):  # once the model's digest has been taken
         shutil.copytree(saved("bi"), model, dirs_exist_ok=True)
-        return check(self)
+        return shards(self, most)
 
-    monkeypatch.setattr(texts_module.Texts, "check", replace)
+    monkeypatch.setattr(texts_module.Texts, "shards", replace)
     with refused(ServingError, model, "changed"):
         embed(model, texts, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -116,7 +116,7 @@ def test_results_that_are_not_finite_are_not_written(tmp_path):
 def test_damaged_results_are_named(tmp_path):
     with start_run(tmp_path, {}, {}):
         (tmp_path / "results.json").write_text("[", encoding="utf-8")
-    with pytest.raises(TrainingError, match=r"results.json is damaged"), start_run(tmp_path, {}, {}, resume=True):
+    with pytest.raises(ValueError, match=r"results.json cannot be read"), start_run(tmp_path, {}, {}, resume=True):
         pass
 
 

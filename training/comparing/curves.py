@@ -1,5 +1,6 @@
 """Loss and accuracy curves of runs: reading, comparing and drawing them."""
 
+import io
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from ...files.atomic_file import atomic_file
+from ...files import write_whole
 from ..errors import TrainingError
 
 Points = Sequence[tuple[float, ...]]  # x, y and, for a band, its lower and upper end
@@ -61,8 +62,8 @@ def draw_panels(
     if handles:
         names = [name for name in curves if name in handles]
         figure.legend([handles[name] for name in names], names, loc="outside right center")
-    with atomic_file(picture) as new:
-        FigureCanvasAgg(figure).print_png(new)
+    FigureCanvasAgg(figure).print_png(drawn := io.BytesIO())
+    write_whole(picture, drawn.getvalue())
     return picture
 
 

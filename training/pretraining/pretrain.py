@@ -27,7 +27,7 @@ from ...model_cards import published_name
 from ...output.console import no_transformers_bar
 from ..comparing.curves import draw_curves, read_logs
 from ..errors import TrainingError
-from ..runs.device import ON_CPU, device_batch_size, processes
+from ..runs.device import ON_CPU, processes
 from ..runs.run_folder import Run, last_checkpoint, start_run, write_json
 from .documents import Corpus
 from .masking import HeldOutBatches, MaskingCollator, StageExamples
@@ -176,7 +176,8 @@ def _device_batch(stage: Stage, device_tokens: int) -> int:
     devices = processes().num_processes
     if stage.batch_size % devices:
         raise TrainingError(f"a batch of {stage.batch_size:,} pieces cannot be split evenly over {devices:,} devices")
-    return device_batch_size(stage.batch_size // devices, device_tokens // stage.length)
+    pieces = stage.batch_size // devices
+    return next(n for n in range(max(1, min(pieces, device_tokens // stage.length)), 0, -1) if pieces % n == 0)
 
 
 def _record_length(model: PreTrainedModel, length: int) -> None:

@@ -10,10 +10,11 @@ import datasets
 from huggingface_hub import EvalResult
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ...files.atomic_file import write_whole
+from ...files import write_whole
 from ...files.atomic_folder import output_folder
 from ...files.lock import only_writer
 from ...model_cards import published_name, sha256_of, write_trained_card
+from ...tokenization.vocabulary import LARGE, json_object
 from ..errors import TrainingError
 from .device import processes
 
@@ -31,7 +32,7 @@ class Run:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.results = read_json(folder / RESULTS) if (folder / RESULTS).exists() else {}
+        self.results = json_object(folder / RESULTS, LARGE) if (folder / RESULTS).exists() else {}
 
     @property
     def checkpoint(self) -> str | None:
@@ -121,12 +122,9 @@ def start_run(
 
 def _record_or_compare(folder: Path, settings: Mapping, data: Mapping, resume: bool) -> None:
     path = folder / SETTINGS
-    is_used = any(not entry.name.startswith(".") for entry in folder.iterdir())
-    if is_used and not resume:
-        advice = "go on with its run by --resume, or name" if path.exists() else "it has no run to --resume; name"
+    if any(not entry.name.startswith(".") for entry in folder.iterdir()) and not (resume and path.exists()):
+        advice = "go on with its run by --resume, or name" if path.exists() else f"it has no {SETTINGS} to resume; name"
         raise TrainingError(f"{folder} is not empty: {advice} a new folder")
-    if is_used and not path.exists():
-        raise TrainingError(f"{folder} is not empty and has no {SETTINGS}, so it cannot be resumed: name a new folder")
     now = {
         "settings": {name: value for name, value in settings.items() if name not in {*_NOT_COMPARED, *data}},
         "data": {name: _identity(source) for name, source in data.items() if source is not None},
@@ -135,7 +133,7 @@ def _record_or_compare(folder: Path, settings: Mapping, data: Mapping, resume: b
     if not path.exists():
         write_json(path, now)
         return
-    begun = read_json(path)
+    begun = json_object(path, LARGE)
     for part in ("settings", "data"):
         before, after = begun.get(part, {}), now[part]
         if names := [name for name in {**before, **after} if before.get(name) != after.get(name)]:
@@ -173,14 +171,6 @@ def last_checkpoint(folder: str | Path) -> str | None:
         except (OSError, ValueError, LookupError, TypeError):
             continue
     return None
-
-
-def read_json(path: Path) -> dict:
-    """Return the object in a JSON file. Raise a TrainingError if the file is damaged."""
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError, RecursionError):
-        raise TrainingError(f"{path} is damaged: restore it, or name a new folder") from None
 
 
 def write_json(path: Path, value: object) -> None:

@@ -7,15 +7,6 @@ from rich.console import Console
 from rich.table import Table
 
 
-def number_of_seeds(succeeded: int, failed: int) -> str:
-    """Format how many runs have succeeded, and how many have failed, if any.
-
-    >>> number_of_seeds(2, 1)
-    '2, 1 failed'
-    """
-    return f"{succeeded}, {failed} failed" if failed else str(succeeded)
-
-
 def spread(values: Sequence[float], form: str) -> str:
     """Format the mean with a format specification and, of several values, the standard deviation.
 
