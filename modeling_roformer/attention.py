@@ -249,10 +249,7 @@ class RoFormerSelfAttention(MultiHeadAttention):
     def read_only(cache: Any) -> Cache:
         """Return a cache of the same tokens that the layers only read; raise a ValueError if there is none."""
         if not isinstance(cache, DynamicCache):
-            raise ValueError(
-                f"past_key_values is a {type(cache).__name__}, but gradient checkpointing needs a DynamicCache: pass "
-                "one, or turn gradient checkpointing off"
-            )
+            raise ValueError(f"past_key_values is a {type(cache).__name__}; checkpointing needs a DynamicCache")
         return ReadOnlyCache(layers=cache.layers)
 
 
@@ -302,14 +299,9 @@ def check_kernel(module: MultiHeadAttention, implementation: str, query: torch.T
     if implementation == "flex_attention":
         if query.device.type == "cpu":
             # torch 2.13, narrow heads: NaN in one call, 2e-2 off in the next, right in most.
-            raise ValueError(
-                'attn_implementation="flex_attention" gives wrong results and no gradients on a CPU: use "sdpa" there'
-            )
+            raise ValueError('attn_implementation="flex_attention" is wrong on a CPU, and has no gradients: use "sdpa"')
         if module.training and module.dropout.p > 0:
-            raise ValueError(
-                'attn_implementation="flex_attention" has no dropout: set attention_probs_dropout_prob to 0 for '
-                'training, or use "sdpa"'
-            )
+            raise ValueError('"flex_attention" has no dropout: set attention_probs_dropout_prob to 0, or use "sdpa"')
     if "flash" in implementation and query.dtype not in (torch.float16, torch.bfloat16):
         raise ValueError(
             f'attn_implementation="{implementation}" needs float16 or bfloat16, but the model is in '
@@ -334,16 +326,11 @@ def check_states(cache: Cache, states: Any, config: RoFormerConfig, b: int, widt
         width: None for any.
     """
     if len(cache.layers) not in (0, config.num_hidden_layers):  # transformers adds layers at their first tokens
-        raise ValueError(
-            f"past_key_values has {len(cache.layers)} layers; expected {config.num_hidden_layers}, as in the model"
-        )
+        raise ValueError(f"past_key_values has {len(cache.layers)} layers; expected {config.num_hidden_layers}")
     if not isinstance(states, torch.Tensor) or states.ndim != 4:
         return
     if states.shape[0] != b:
-        raise ValueError(
-            f"past_key_values is of {states.shape[0]} texts, but the input has {b}: "
-            "cache.batch_repeat_interleave(n) repeats those of a cache"
-        )
+        raise ValueError(f"past_key_values is of {states.shape[0]} texts, not {b}: see cache.batch_repeat_interleave")
     if states.shape[1] != config.num_attention_heads or states.shape[3] != (width or states.shape[3]):
         raise ValueError(
             f"past_key_values has states of shape {tuple(states.shape)}; expected {config.num_attention_heads} heads "
@@ -413,10 +400,7 @@ def _ready_made(config: RoFormerConfig, hidden_states: torch.Tensor, attention_m
         return attention_mask
     check_shape("attention_mask", attention_mask)
     if implementation not in ("sdpa", "eager"):
-        raise ValueError(
-            f'attn_implementation="{implementation}" only takes an attention_mask of shape (batch, length): use '
-            '"sdpa" for one with four dimensions'
-        )
+        raise ValueError(f'attn_implementation="{implementation}" takes no mask of four dimensions: use "sdpa" for one')
     if attention_mask.is_floating_point():
         return attention_mask.to(dtype)
     keep = attention_mask.bool()

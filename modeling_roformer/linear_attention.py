@@ -51,15 +51,9 @@ Positions = Sequence[torch.Tensor]  # cos and sin for the features, then those f
 def check_matrix(s: int, cache: Cache | None, layer_idx: int) -> None:
     """Raise a ValueError if linear attention cannot return the weights of all pairs of tokens."""
     if cache is not None and cache.get_seq_length(layer_idx):
-        raise ValueError(
-            "output_attentions=True needs every token, but linear attention caches only sums: pass the whole text with "
-            "use_cache=False"
-        )
+        raise ValueError("output_attentions=True needs the whole text with linear attention: pass use_cache=False")
     if s > LONGEST_MATRIX:
-        raise ValueError(
-            f"output_attentions=True makes a matrix of all pairs of tokens, which linear attention otherwise avoids: "
-            f"the text has {s:,} tokens; expected at most {LONGEST_MATRIX:,}"
-        )
+        raise ValueError(f"output_attentions=True needs {s:,} by {s:,} weights: pass at most {LONGEST_MATRIX:,} tokens")
 
 
 class RoFormerLinearSelfAttention(RoFormerSelfAttention):
@@ -129,10 +123,7 @@ class RoFormerLinearSelfAttention(RoFormerSelfAttention):
         b, s = tokens.shape[:2]
         k = s if cache is None else s + cache.get_seq_length()
         if attention_mask is not None and getattr(attention_mask, "ndim", 0) != 2:
-            raise ValueError(
-                f'attention_type="linear" cannot mask pairs of tokens: expected an attention_mask of shape ({b}, {k}), '
-                "0 for padding"
-            )
+            raise ValueError(f'attention_type="linear" needs an attention_mask of shape ({b}, {k}), 0 for padding')
         check_shape("attention_mask", attention_mask, (b, k))
 
     @staticmethod
@@ -162,10 +153,7 @@ class RoFormerLinearSelfAttention(RoFormerSelfAttention):
     def check_cache(cache: Any, config: RoFormerConfig, b: int) -> None:
         """Raise a ValueError unless a decoder of that config can extend this cache for b texts."""
         if not isinstance(cache, LinearAttentionCache):
-            raise ValueError(
-                f'past_key_values is a {type(cache).__name__}; attention_type="linear" needs a LinearAttentionCache: '
-                "leave it out, or use another adapter than a prefix"
-            )
+            raise ValueError(f'past_key_values is a {type(cache).__name__}; "linear" needs a LinearAttentionCache')
         layers: list[Any] = cache.layers  # none in a model without layers
         sums = layers[0].sums if layers else None
         check_states(cache, None if sums is None else sums.numerator, config, b, None)
@@ -443,10 +431,7 @@ class LinearAttentionLayerCache(CacheLayerMixin):
 
     def crop(self, tokens_to_remove: int) -> None:
         """Raise a ValueError: tokens cannot be subtracted from the sums."""
-        raise ValueError(
-            "linear attention cannot crop its cache: create a new one, and use neither assisted decoding nor "
-            "prompt_lookup_num_tokens"
-        )
+        raise ValueError("linear attention cannot crop its cache, as assisted decoding and prompt_lookup_num_tokens do")
 
 
 class LinearAttentionCache(Cache):

@@ -142,10 +142,7 @@ class NezhaPreTrainedModel(RoFormerPreTrainedModel):
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
         """Return "eager"; raise a ValueError if another implementation is requested."""
         if requested_attention not in (None, "eager"):
-            raise ValueError(
-                f'attn_implementation="{requested_attention}" does not work for NEZHA, whose positions need the '
-                'attention probabilities: use "eager", or leave it out'
-            )
+            raise ValueError(f'attn_implementation="{requested_attention}" does not work for NEZHA: use "eager"')
         return "eager"
 
     def check_loaded(self, report: dict, source: str) -> None:

@@ -157,14 +157,8 @@ def _model_of(run: dict, folder: VectorFolder, model: str | Path | None) -> Path
         if model_identity(place) == run["model"]:
             return place
     if places:
-        raise ServingError(
-            f"{places[0]} is not the model that made the vectors in {folder.path}, or has changed since: give the "
-            "folder of that model with --model"
-        )
-    raise ServingError(
-        f"the model of {folder.path}, {str(name)!r}, is neither in the current folder nor beside the vectors: give its "
-        "folder with --model"
-    )
+        raise ServingError(f"{places[0]} is not, or no longer, the model of {folder.path}: give the right --model")
+    raise ServingError(f"the model of {folder.path}, {str(name)!r}, is neither here nor beside it: give --model")
 
 
 def _normalised(vectors: np.ndarray) -> np.ndarray:

@@ -85,10 +85,7 @@ def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase, seed: i
     has_own = not Path(place).is_dir() or any((Path(place) / name).exists() for name in ("vocab.txt", "tokenizer.json"))
     own = transformers.AutoTokenizer.from_pretrained(place).get_vocab() if has_own else tokenizer.get_vocab()
     if config.vocab_size < len(tokenizer) or own != tokenizer.get_vocab():
-        raise TrainingError(
-            f"{place} has another vocabulary than the tokenizer: leave out --tokenizer, or give the checkpoint the new "
-            "vocabulary with `roformer vocab-init`"
-        )
+        raise TrainingError(f"{place} has another vocabulary: leave out --tokenizer, or run `roformer vocab-init`")
     set_seed(seed)
     model = RoFormerForMaskedLM.from_pretrained(place, dtype=torch.float32)
     if name := first_not_finite(model):
