@@ -21,7 +21,7 @@ def metadata_of(card: str) -> dict:
 def read_metadata(block: str) -> dict:
     """Return the fields of the YAML between the two rules; raise ValueError if it is not YAML with fields."""
     try:
-        metadata = yaml.load(block, _MetadataLoader)
+        metadata = yaml.load(block, StrictLoader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(f"the metadata is not YAML: {' '.join(str(error).split())}") from None
     if metadata is None:
@@ -31,7 +31,7 @@ def read_metadata(block: str) -> dict:
     return {str(key): value for key, value in metadata.items()}
 
 
-class _MetadataLoader(yaml.SafeLoader):
+class StrictLoader(yaml.SafeLoader):
     """YAML loader that refuses aliases: a few hundred bytes of them can stand for gigabytes of text.
 
     It refuses a field that appears twice too, as the Hub does; PyYAML takes the second.

@@ -400,7 +400,9 @@ def _ready_made(config: RoFormerConfig, hidden_states: torch.Tensor, attention_m
         return attention_mask
     check_shape("attention_mask", attention_mask)
     if implementation not in ("sdpa", "eager"):
-        raise ValueError(f'attn_implementation="{implementation}" takes no mask of four dimensions: use "sdpa" for one')
+        raise ValueError(
+            f'attn_implementation="{implementation}" takes no attention_mask with 4 dimensions: use "sdpa"'
+        )
     if attention_mask.is_floating_point():
         return attention_mask.to(dtype)
     keep = attention_mask.bool()

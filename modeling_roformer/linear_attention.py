@@ -153,7 +153,10 @@ class RoFormerLinearSelfAttention(RoFormerSelfAttention):
     def check_cache(cache: Any, config: RoFormerConfig, b: int) -> None:
         """Raise a ValueError unless a decoder of that config can extend this cache for b texts."""
         if not isinstance(cache, LinearAttentionCache):
-            raise ValueError(f'past_key_values is a {type(cache).__name__}; "linear" needs a LinearAttentionCache')
+            raise ValueError(
+                f'past_key_values is a {type(cache).__name__}; attention_type="linear" needs a LinearAttentionCache: '
+                "leave it out, or use another adapter than a prefix"
+            )
         layers: list[Any] = cache.layers  # none in a model without layers
         sums = layers[0].sums if layers else None
         check_states(cache, None if sums is None else sums.numerator, config, b, None)

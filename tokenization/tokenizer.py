@@ -252,14 +252,11 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
 
     # From text to tokens
 
-    def _encode_without_added_tokens(self, text):
-        words = self._segment(self._normalizer(text))
-        return list(chain.from_iterable(map(self._word_piece.ids.__getitem__, words)))
-
     def _tokens(self, text, with_offsets):
         """Return the `Tokens` of a text without added tokens."""
         if not with_offsets:
-            return Tokens(self._encode_without_added_tokens(text))
+            words = self._segment(self._normalizer(text))
+            return Tokens(list(chain.from_iterable(map(self._word_piece.ids.__getitem__, words))))
         normalized, origins = self._normalizer.align(text)
         words = list(self._segment(normalized))
         ids = list(chain.from_iterable(map(self._word_piece.ids.__getitem__, words)))

@@ -173,7 +173,7 @@ def embed(
         corpus = Texts(sources, field, id_field, sample_by)
         task = bar.add_task("reading", total=corpus.size)
         before, records, kept, left_out = {path.name for path in folder.files()}, begun.get("shards") or {}, set(), 0
-        for shard in takewhile(lambda shard: before and shard.name <= max(before), corpus.shards(shard_size)):
+        for shard in takewhile(lambda shard: shard.name <= max(before), corpus.shards(shard_size) if before else ()):
             if folder.has(shard, records.get(shard.name)):
                 kept.add(shard.name)
                 left_out += shard.left_out

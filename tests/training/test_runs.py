@@ -226,7 +226,7 @@ def test_yaml_into_a_dataclass(tmp_path):
 
 @pytest.mark.parametrize(("text", "message"), [
     ("steps: 1\nsteps: 2", "line 1: steps appears twice"),
-    ("steps: &a 1\nrate: *a", "line 2: write the value itself"), ("steps: [1", "line 1: "),
+    ("steps: &a 1\nrate: *a", "line 2: the alias"), ("steps: [1", "line 1: "),
     ("steps: 1\nstep: 2", "unknown field step; expected steps, rate, name"),
     ("steps: three", "steps is 'three'; expected int"), ("steps: true", "steps is True; expected int"),
     ("steps: 1.5", "steps is 1.5; expected int"), ("steps: 1\nrate: x", "rate is 'x'; expected float"),

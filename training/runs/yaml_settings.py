@@ -7,24 +7,14 @@ from typing import TypeVar, get_type_hints
 
 import yaml
 
+from ...model_cards.metadata import StrictLoader
 from ..errors import TrainingError
 
 T = TypeVar("T")
 
 
-class _Loader(yaml.SafeLoader):
-    """Loader that refuses aliases and fields that appear twice, and reads 3e-3 as a number."""
-
-    def compose_node(self, parent, index):
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.MarkedYAMLError(problem="write the value itself", problem_mark=self.peek_event().start_mark)
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node, deep=False):
-        names = [key.value for key, _ in node.value]
-        if twice := [name for name in names if names.count(name) > 1]:
-            raise yaml.MarkedYAMLError(problem=f"{twice[0]} appears twice", problem_mark=node.start_mark)
-        return super().construct_mapping(node, deep)
+class _Loader(StrictLoader):
+    """Loader that also reads 3e-3 as a number."""
 
 
 _NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")
