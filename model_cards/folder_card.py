@@ -8,7 +8,7 @@ import yaml
 from safetensors import SafetensorError
 
 from ..files import write_whole
-from ..files.reading import read_config
+from ..files.reading import read_json
 from ..tokenization.vocabulary import has_words
 from ..tokenization.wordpiece import is_cjk
 from .cards import card_for
@@ -48,7 +48,10 @@ def card_of_folder(directory: str | Path, source_name: str | None = None, **fact
     model.
     """
     directory = Path(directory)
-    config = read_config(directory)
+    config = read_json(directory / "config.json", default={})
+    if not config:
+        missing = "has no config.json, so it is not a saved model" if directory.is_dir() else "is not a folder"
+        raise ValueError(f"{directory} {missing}")
     vocabulary = vocabulary_of(directory)
     word_level = has_words(vocabulary)
     facts.setdefault("language", "zh" if any(is_cjk(entry) for entry in vocabulary if len(entry) == 1) else None)

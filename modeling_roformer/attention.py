@@ -401,7 +401,8 @@ def _ready_made(config: RoFormerConfig, hidden_states: torch.Tensor, attention_m
     check_shape("attention_mask", attention_mask)
     if implementation not in ("sdpa", "eager"):
         raise ValueError(
-            f'attn_implementation="{implementation}" takes no attention_mask with 4 dimensions: use "sdpa"'
+            f'attn_implementation="{implementation}" only takes an attention_mask of shape (batch, length): use '
+            '"sdpa" for one with four dimensions'
         )
     if attention_mask.is_floating_point():
         return attention_mask.to(dtype)

@@ -76,7 +76,8 @@ def read_user_dict(user_dict):
         if match is None:
             raise UserDictionaryError(f"{source}, line {number}: {line!r} contains a line break")
         if len(match[2] or "") > _LONGEST_FREQ:
-            raise UserDictionaryError(f"{source}, line {number}: a frequency has more than {_LONGEST_FREQ} digits")
+            found = f"the frequency of {match[1]!r} has {len(match[2])} digits"
+            raise UserDictionaryError(f"{source}, line {number}: {found}; expected at most {_LONGEST_FREQ}")
         words.append(line)
     return tuple(words)
 

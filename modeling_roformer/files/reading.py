@@ -20,14 +20,6 @@ def read_whole(path, encoding="utf-8", **decoding):
     return io.TextIOWrapper(io.BytesIO(data), encoding, **decoding).read()
 
 
-def read_config(folder):
-    """Return the config.json of a saved model; raise ValueError if the folder has none."""
-    if config := read_json(os.path.join(folder, "config.json"), default={}):
-        return config
-    missing = "has no config.json, so it is not a saved model" if os.path.isdir(folder) else "is not a folder"
-    raise ValueError(f"{folder} {missing}")
-
-
 def read_json(path, default=None, **decoding):
     """Return the JSON object in a file, or `default` if that is not None and there is no such file.
 

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from safetensors import SafetensorError
 
-from ..files.reading import read_config, read_json, read_whole
+from ..files.reading import read_json, read_whole
 from ..model_cards.facts import safetensors_header
 from ..model_cards.kinds import why_package_is_needed
 from ..model_cards.metadata import metadata_of
@@ -37,7 +37,10 @@ with `trust_remote_code=True`.
 
 def published_content(directory: Path, with_code: bool, tell: Callable[[str], object]) -> dict[str, Path | bytes]:
     """Check a model folder; return its files as they are published, by name. Arguments and errors are `push`'s."""
-    if not isinstance(read_config(directory).get("model_type"), str):
+    if not (directory / "config.json").is_file():
+        missing = "has no config.json, so it is not a saved model" if directory.is_dir() else "is not a folder"
+        raise ValueError(f"{directory} {missing}")
+    if not isinstance(read_json(directory / "config.json").get("model_type"), str):
         raise ValueError(f"{directory / 'config.json'} has no model_type, so the model could not be loaded")
     found, note = published_files(directory)
     for name in ("config.json", "tokenizer_config.json", CARD):
