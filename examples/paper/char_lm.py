@@ -6,9 +6,8 @@ TEXT is any text file; the paper uses enwik8, a dump of Wikipedia. The first 90 
 validation loss, and the last 5 % for the bits per character that are printed at the end. All models of a seed start
 with the same weights and random features and read the same batches. They differ in their positions: "none", "learned"
 ones that are added to the embeddings, RoPE "after" Performer's feature map (equation 19) or "before" it, or "both",
-learned ones and RoPE before the map. The code that the paper cites compares "learned" and "both". `--paper` sets the
-paper's size: 12 layers of 768 with 12 heads, texts of 1,024 tokens, batches of 128, learning rate 1e-4; and the 266
-features of the cited code, 64·ln 64 for heads of 64.
+learned ones and RoPE before the map. `--paper` sets the paper's size: 12 layers of 768 with 12 heads, texts of 1,024
+tokens, batches of 128, learning rate 1e-4; and the 266 features of the cited code, 64·ln 64 for heads of 64.
 
 Each run is a folder, RUNS/seed-0/none. Several processes may share RUNS, such as `--variants none --seeds 1`. The whole
 command with --resume then prints the table.

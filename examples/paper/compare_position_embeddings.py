@@ -51,6 +51,7 @@ def read_arguments() -> argparse.Namespace:
     add("--corpus", nargs="+", required=True, help="files, folders or names of data sets")
     add("--eval", nargs="+", required=True, help="held-out documents, in the same forms as --corpus")
     add("--tokenizer", required=True, help="a vocab.txt, or a saved model's folder")
+    add("--characters", action="store_true", help="one token per character; jieba's words are masked")
     add("--config", default="mini", help="size of the models, or a JSON file with fields of RoFormerConfig")
     add("--output", type=Path, required=True, help="folder of the runs")
     add("--resume", action="store_true", help="go on with runs that were stopped")
@@ -82,7 +83,7 @@ def new_model(
 
 def train(folder: Path, encoding: str, seed: int, stages: list[Stage], chosen: argparse.Namespace) -> None:
     """Train a model with an encoding in a folder."""
-    tokenizer = load_tokenizer(chosen.tokenizer)
+    tokenizer = load_tokenizer(chosen.tokenizer, **({"word_segmentation": None} if chosen.characters else {}))
     model = new_model(encoding, tokenizer, chosen.config, max(stage.length for stage in stages), seed)
     print(f"{encoding} positions, seed {seed}, {model.num_parameters():,} parameters: {folder}")
     options = ("resume", "device_tokens", "save_steps", "logging_steps", "bf16")
