@@ -67,8 +67,8 @@ def test_with_sinusoidal_positions_it_is_marian(activation, scale):
 
 @pytest.mark.parametrize("pad_token_id", [0, None])
 def test_scaled_word_vectors_begin_with_variance_1(pad_token_id):
-    """As in arXiv:1706.03762, so that sinusoids, of variance 1/2, do not hide them."""
     """Word vectors have a variance that sinusoids, of variance 1/2, do not hide, as in arXiv:1706.03762."""
+    config = RoFormerSeq2SeqConfig(
         vocab_size=500, d_model=64, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
         decoder_attention_heads=2,
     )  # fmt: skip
