@@ -29,7 +29,6 @@ BEST = "ndcg@10"  # on the validation questions, chooses the epoch and the seed
 CURVES = {"training loss": "loss", BEST: f"eval_validation_cosine_{BEST}"}
 # Hard negatives have at most 95 % of the cosine of the answer: closer ones may answer the question, too.
 MINING = {"relative_margin": 0.05, "output_format": "n-tuple", "verbose": False}
-WORDS = {"BM25, words": training.bm25, "BM25, characters": partial(training.bm25, unit="character")}
 SHOWN = ("learning_rate", "batch_size", "epochs", "hard_negatives", "max_length")  # in the card
 
 
@@ -44,7 +43,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, required=True, help="a new folder")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --output")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds of the order and of dropout")
-    parser.add_argument("--words", action="store_true", help="add rows of word search: BM25")
+    parser.add_argument("--words", action="store_true", help="add BM25, of whole passages and of what MODEL reads")
     parser.add_argument("--max-length", type=int, default=512, help="maximum number of tokens of a text")
     parser.add_argument("--epochs", type=int, default=4, help="maximum number of epochs")
     parser.add_argument("--hard-negatives", type=int, default=0, metavar="N", help="hard negatives per question")
@@ -105,8 +104,12 @@ def main() -> None:
             model.max_seq_length = chosen.max_length
             return model
 
-        for name, found in {"before training": load(), **(WORDS if chosen.words else {})}.items():
-            run.results[name] = {"": result_of(found)}
+        found = {"before training": (model := load())}
+        read = {"tokenizer": model.tokenizer, "max_length": chosen.max_length}
+        for unit in ("word", "character") if chosen.words else ():
+            found[f"BM25, {unit}s"] = partial(training.bm25, unit=unit)
+            found[f"BM25, {unit}s, first {chosen.max_length:,} tokens"] = partial(training.bm25, unit=unit, **read)
+        run.results |= {name: {"": result_of(search)} for name, search in found.items()}
         run.save_results()
         questions = parts["train"]
         if chosen.hard_negatives and chosen.epochs:
@@ -120,18 +123,14 @@ def main() -> None:
             log = train(chosen, model, questions, searches["validation"], int(seed), checkpoints)
             result = result_of(model, log=log)
             if all(result["validation"][BEST] > other["validation"][BEST] for other in trained.values()):
+                text = f"Fine-tuned to find the passages that answer questions, on {published_name(chosen.train)}."
                 data = published_name(chosen.test or chosen.validation or chosen.train)
+                scores = [EvalResult("sentence-similarity", data, data, *of) for of in result["test"].items()]
+                options = {name: getattr(chosen, name) for name in SHOWN} | {"seed": int(seed)}
+                card = {"base": chosen.model, "data": [chosen.train], "hyperparameters": options, "scores": scores}
                 with run.saving() as folder:
                     model.save(str(folder), create_model_card=False)
-                    write_trained_card(
-                        folder,
-                        chosen.output.resolve().name,
-                        f"Fine-tuned to find the passages that answer questions, on {published_name(chosen.train)}.",
-                        base=chosen.model,
-                        data=[chosen.train],
-                        hyperparameters={name: getattr(chosen, name) for name in SHOWN} | {"seed": int(seed)},
-                        scores=[EvalResult("sentence-similarity", data, data, *of) for of in result["test"].items()],
-                    )
+                    write_trained_card(folder, chosen.output.resolve().name, text, **card)
             run.results[TRAINED] = trained = trained | {seed: result}
             run.save_results()
             shutil.rmtree(checkpoints)

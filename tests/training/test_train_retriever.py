@@ -82,6 +82,15 @@ def test_bm25_finds_long_passages(unit):
     assert scores.argmax(1).tolist() == [0, 1, 2, 3, 4]
 
 
+def test_bm25_reads_what_an_encoder_reads():
+    tokenizer = RoFormerTokenizer(str(VOCAB))
+    passages = [row["passage"] for row in make_rows(12, 1)]
+    cut = ["".join(tokenizer.tokenize(passage)[:3]) for passage in passages]
+    found = bm25(passages, passages, "character", tokenizer, 5)  # with [CLS] and [SEP]
+    assert np.array_equal(found, bm25(passages, cut, "character"))
+    assert not np.array_equal(found, bm25(passages, passages, "character"))
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Return a folder with a saved model and questions."""
@@ -106,10 +115,14 @@ def results(folder):
 
 
 def test_it_learns_and_records_true_ranks(folder, run_here):
-    code, out, err = run(SCRIPT, folder, *arguments("runs", "--seeds", 3, 4, "--hard-negatives", 1, "--words"))
+    options = ["--hard-negatives", 1, "--words", "--max-length", 9]
+    code, out, err = run(SCRIPT, folder, *arguments("runs", "--seeds", 3, 4, *options))
     assert code == 0, err
     saved = results(folder / "runs")
-    assert list(saved) == ["before training", "BM25, words", "BM25, characters", "trained"]
+    assert list(saved) == [
+        "before training", "BM25, words", "BM25, words, first 9 tokens",
+        "BM25, characters", "BM25, characters, first 9 tokens", "trained",
+    ]  # fmt: skip
     assert saved["BM25, characters"][""]["test"]["mrr@10"] > 0.9  # all characters of a question are in its passage
     scores = {seed: of["validation"]["ndcg@10"] for seed, of in saved["trained"].items()}
     assert scores.keys() == {"3", "4"} and max(scores.values()) > saved["before training"][""]["validation"]["ndcg@10"]

@@ -86,11 +86,15 @@ class PassageSearch(InformationRetrievalEvaluator):
         return {name: float(scores[f"{kind}@k"][k]) for name, (kind, k) in RETRIEVAL_METRICS.items()}
 
 
-def bm25(questions: list[str], passages: list[str], unit: str = "word") -> np.ndarray:
+def bm25(questions: list[str], passages: list[str], unit: str = "word", tokenizer=None, max_length=None) -> np.ndarray:
     """Return the scores of BM25, of shape (questions, passages). A term is a word of jieba or, with the unit
-    "character", a character."""
+    "character", a character. With a tokenizer, passages end after `max_length` tokens, which an encoder reads."""
     with needs_extra("retrieval", TrainingError):
         import bm25s
+    if tokenizer:
+        read = tokenizer(passages, truncation=True, max_length=max_length, return_offsets_mapping=True)
+        ends = [max(offsets)[1] for offsets in read["offset_mapping"]]
+        passages = [passage[:end] for passage, end in zip(passages, ends, strict=True)]
     split = JiebaSegmenter() if unit == "word" else list
     index = bm25s.BM25()
     index.index([[*split(passage)] for passage in passages], show_progress=False)
