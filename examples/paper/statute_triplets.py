@@ -35,6 +35,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.ensemble import GradientBoostingClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -48,9 +49,8 @@ ARTICLE = re.compile(rf"^第{NUMBER}条(之{NUMBER})?[\s　]*")
 HEADING = re.compile(rf"^第{NUMBER}[编章节][\s　]*\S{{0,30}}$|^附\s*则$|^总\s*则$")
 # Articles on entry into force, interpretation and repeal close a statute, so they would tell a second half.
 CLOSING = re.compile(r"施行|废止|负责解释|解释权")
-PLACE = re.compile(
-    r"^([一-鿿]{2,12}?(?:维吾尔自治区|回族自治区|壮族自治区|自治区|自治州|自治县|自治旗|经济特区|省|市|县|地区|盟))"
-)
+KIND_OF_PLACE = "(?:维吾尔自治区|回族自治区|壮族自治区|自治区|自治州|自治县|自治旗|经济特区|省|市|县|地区|盟)"
+PLACE = re.compile(rf"^([一-鿿]{{2,12}}?{KIND_OF_PLACE})")
 GOVERNMENT = re.compile(
     r"(?:各级|上级|下级|本级|同级|县级以上|地方|设区的|乡镇|[省市县区州旗乡镇、（）和或者])*"
     r"(?:人民代表大会(?:常务委员会)?|人大常委会|人民政府|国务院)"
@@ -76,12 +76,10 @@ REMOVED = (
 )
 # Punctuation that NFKC makes half-width, back to full width; quotation marks are left out.
 FULL_WIDTH = str.maketrans(",;:?!()", "，；：？！（）", "\"'“”‘’")
-PROVINCES = (
-    "北京", "天津", "上海", "重庆", "河北", "山西", "辽宁", "吉林", "黑龙江", "江苏",
-    "浙江", "安徽", "福建", "江西", "山东", "河南", "湖北", "湖南", "广东", "海南",
-    "四川", "贵州", "云南", "陕西", "甘肃", "青海", "内蒙古", "广西", "西藏", "宁夏",
-    "新疆",
-)  # fmt: skip
+PROVINCES = re.compile(
+    "北京|天津|上海|重庆|河北|山西|辽宁|吉林|黑龙江|江苏|浙江|安徽|福建|江西|山东|河南|湖北|湖南|广东|海南"
+    "|四川|贵州|云南|陕西|甘肃|青海|内蒙古|广西|西藏|宁夏|新疆"
+)
 # Words of a title that do not tell its matter.
 TITLE_WORDS = re.compile(
     r"[（(].*?[)）]|中华人民共和国|最高人民(?:法院|检察院)|国务院|关于|实施|若干|暂行|试行|管理|保护|促进|工作|条例|办法|规定|"
@@ -93,20 +91,19 @@ TITLE_WORDS = re.compile(
 CUT = 0.9
 MARKS = "，。；：、（）"
 TERMS = """
-应当 不得 可以 必须 禁止 严禁 依照 按照 根据 依据 或者 以及 其他 有关 相关 下列 以下
-以上 由于 但是 未经 经批准 予以 给予 处以 并处 责令 改正 逾期 罚款 没收 情形 违反
-构成犯罪 追究 任何 单位和个人 单位或者个人 公民、法人和其他组织 鼓励 支持 加强 建立 健全 组织
-制定 会同 负责 同意 擅自 方可 一律 政府 本地 地方 所在地 部门 主管部门 行政主管部门
-行政部门 行政管理部门 委员会 机关 机构 单位
+应当 不得 可以 必须 禁止 严禁 依照 按照 根据 依据 或者 以及 其他 有关 相关 下列 以下 以上 由于 但是 未经 经批准 予以
+给予 处以 并处 责令 改正 逾期 罚款 没收 情形 违反 构成犯罪 追究 任何 单位和个人 单位或者个人 公民、法人和其他组织 鼓励
+支持 加强 建立 健全 组织 制定 会同 负责 同意 擅自 方可 一律 政府 本地 地方 所在地 部门 主管部门 行政主管部门 行政部门
+行政管理部门 委员会 机关 机构 单位
 """
 # What the style of a text is: marks, digits, function words, and the terms that a lawmaker drafts with, whatever the
 # matter.
 STYLE = (
     *MARKS, *(first + second for first in MARKS for second in MARKS), *"0123456789一二三四五六七八九十零〇百千万%",
     *"的之其由应须当不得可以或及并与和对在从自向按依将被者所本该各有无为是未已等除外内上下前后时凡均必每即但如若因至于",
-    *"省市县区州旗乡镇级",
-    *TERMS.split(),
+    *"省市县区州旗乡镇级", *TERMS.split(),
 )  # fmt: skip
+STRENGTHS = tuple(10 ** (power / 2) for power in range(-8, 3))  # C of the classifier of style
 BEGINNINGS = (256, 512, 1024, 2048)  # tokens
 SPACE = re.compile(r"[\s　]+")
 SPLITS = ("train", "validation", "test")
@@ -152,11 +149,7 @@ def place_names(titles: list[str]) -> re.Pattern:
     for title in titles:
         if found := PLACE.match(title):
             whole = found[1]
-            short = re.sub(
-                r"(维吾尔自治区|回族自治区|壮族自治区|自治区|自治州|自治县|自治旗|经济特区|省|市|县|地区|盟)$",
-                "",
-                whole,
-            )
+            short = re.sub(f"{KIND_OF_PLACE}$", "", whole)
             if whole in known or short in known or "自治" in whole:
                 names |= {whole} | ({short} if len(short) > 1 else set())
     return re.compile("|".join(map(re.escape, sorted(names, key=lambda name: (-len(name), name)))) or r"(?!)")
@@ -213,7 +206,7 @@ def read_laws(source: Path, field: str, least: int) -> list[tuple[str, str, list
 def halves_of(name: str, place: str, articles: list[str]) -> Statute:
     """Return the halves of a statute's articles."""
     middle = len(articles) // 2
-    level = "province" if place.startswith(PROVINCES) else "place" if place else "nation"
+    level = "province" if PROVINCES.match(place) else "place" if place else "nation"
     matter = TITLE_WORDS.sub("", name[len(place) :])
     return Statute("".join(articles[:middle]), "".join(articles[middle:]), matter, level)
 
@@ -266,9 +259,8 @@ def of_equal_length(*texts: str) -> list[str]:
 
 def known_without_reading(train: list[dict], test: list[dict]) -> dict[str, float]:
     """Return how often each simple rule gives the label of the test triplets."""
-    labels = {
-        part: np.array([triplet["label"] == "B" for triplet in of]) for part, of in (("train", train), ("test", test))
-    }
+    parts = {"train": train, "test": test}
+    labels = {part: np.array([triplet["label"] == "B" for triplet in of]) for part, of in parts.items()}
 
     def by(number_of: Callable[[str], float]) -> float:
         """Return the accuracy of the best rule: the text whose number is closer to A's, the larger or the smaller
@@ -284,16 +276,15 @@ def known_without_reading(train: list[dict], test: list[dict]) -> dict[str, floa
     shared = np.array([[numbers_shared(triplet, name) for name in "BC"] for triplet in test])
     vectorizer = TfidfVectorizer(analyzer=JiebaSegmenter(), min_df=2, sublinear_tf=True)
     vectorizer.fit(triplet[name] for triplet in train for name in "ABC")
-
     vectors = {
         part: {name: vectorizer.transform(triplet[name] for triplet in of) for name in "ABC"}
-        for part, of in (("train", train), ("test", test))
+        for part, of in parts.items()
     }
     words_alone = {part: (of["B"] - of["C"]).tocsr() for part, of in vectors.items()}
     words_in_common = {part: (of["A"].multiply(of["B"] - of["C"])).tocsr() for part, of in vectors.items()}
 
     lengths = {}
-    for part, of in (("train", train), ("test", test)):
+    for part, of in parts.items():
         logs = np.log([[len(triplet[name]) for name in "ABC"] for triplet in of])
         lengths[part] = np.c_[logs, logs[:, 1] - logs[:, 2], logs[:, 0] - logs[:, 1:].max(axis=1)]
 
@@ -323,17 +314,17 @@ def style(text: str) -> np.ndarray:
 
 
 def known_from_style(train: list[dict], test: list[dict]) -> float:
-    """Return the accuracy of a classifier of style: is B or C closer to A in each of its counts?"""
+    """Return the accuracy of a classifier of style: is B or C closer to A in each of its counts? Cross-validation on
+    the training triplets chooses how much it is regularised."""
 
     def features(triplets: list[dict]) -> np.ndarray:
         a, b, c = (np.array([style(triplet[name]) for triplet in triplets]) for name in "ABC")
         return abs(a - b) - abs(a - c)
 
-    examples, labels = features(train), np.array([triplet["label"] for triplet in train])
-    classifier = make_pipeline(
-        StandardScaler(with_mean=False), LogisticRegression(C=0.003, max_iter=1000, fit_intercept=False)
-    )
-    classifier.fit(np.concatenate([examples, -examples]), np.concatenate([labels, 1 - labels]))  # B and C swapped
+    # Without means and an intercept, it does not depend on which text is B.
+    model = make_pipeline(StandardScaler(with_mean=False), LogisticRegression(max_iter=1000, fit_intercept=False))
+    classifier = GridSearchCV(model, {"logisticregression__C": STRENGTHS})
+    classifier.fit(features(train), [triplet["label"] for triplet in train])
     return float(classifier.score(features(test), [triplet["label"] for triplet in test]))
 
 
@@ -408,9 +399,7 @@ def main() -> None:
             (folder / f"{part}.jsonl").write_text("".join(lines), encoding="utf-8")
 
     console = Console(markup=False)
-    table = Table("")
-    for title in ("triplets", "tokens of A", "of B", "of C"):
-        table.add_column(title, justify="right")
+    table = Table("", "triplets", "tokens of A", "of B", "of C")
     for part in SPLITS:
         means = (np.mean([count(triplet[name]) for triplet in triplets[part]]) for name in "ABC")
         table.add_row(part, f"{len(triplets[part]):,}", *(f"{mean:,.0f}" for mean in means))

@@ -10,7 +10,6 @@ examples/finetune_triplet.py. So a model whose positions end at 512 reads as muc
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -26,31 +25,26 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 import finetune_triplet
 
 
-@dataclass
-class WindowCollator:
-    """Collator of triplets, as `TripletCollator`. Its tensors have the shape (triplets, 3 texts, windows, tokens)."""
-
-    tokenizer: PreTrainedTokenizerBase
-    windows: int  # of a text, at most
-    length: int  # tokens of a window, at most
-
-    def __call__(self, triplets: Sequence[dict]) -> dict[str, torch.Tensor]:
-        texts = [triplet[name] for triplet in triplets for name in "ABC"]
-        found = self.tokenizer(texts, truncation=True, max_length=self.length, return_overflowing_tokens=True)
-        rows: list[list[list[int]]] = [[] for _ in texts]
-        for text, ids in zip(found["overflow_to_sample_mapping"], found["input_ids"], strict=True):
-            rows[text].append(ids)
-        # A text has as many windows as the others; those without tokens are padding.
-        padded = [ids for windows in rows for ids in (windows + [[]] * self.windows)[: self.windows]]
-        inputs = self.tokenizer.pad({"input_ids": padded}, return_tensors="pt", padding_side="right")
-        batch = {name: value.unflatten(0, (len(triplets), 3, self.windows)) for name, value in inputs.items()}
-        return batch | {"labels": torch.tensor([triplet["label"] for triplet in triplets])}
+def collate_windows(
+    triplets: Sequence[dict], tokenizer: PreTrainedTokenizerBase, windows: int, length: int
+) -> dict[str, torch.Tensor]:
+    """Return what `TripletCollator` does, with windows: tensors of shape (triplets, 3 texts, windows, tokens)."""
+    texts = [triplet[name] for triplet in triplets for name in "ABC"]
+    found = tokenizer(texts, truncation=True, max_length=length, return_overflowing_tokens=True)
+    rows: list[list[list[int]]] = [[] for _ in texts]
+    for text, ids in zip(found["overflow_to_sample_mapping"], found["input_ids"], strict=True):
+        rows[text].append(ids)
+    # A text has as many windows as the others; those without tokens are padding.
+    padded = [ids for of_text in rows for ids in (of_text + [[]] * windows)[:windows]]
+    inputs = tokenizer.pad({"input_ids": padded}, return_tensors="pt", padding_side="right")
+    batch = {name: value.unflatten(0, (len(triplets), 3, windows)) for name, value in inputs.items()}
+    return batch | {"labels": torch.tensor([triplet["label"] for triplet in triplets])}
 
 
 def read_windows(
     model: RoFormerForTripletMatching, input_ids, attention_mask, labels=None, num_items_in_batch=None, **kwargs
 ) -> MultipleChoiceModelOutput:
-    """Return the loss and the logits of the bi scorer for the tensors of `WindowCollator`."""
+    """Return the loss and the logits of the bi scorer for the tensors of `collate_windows`."""
     has_token = attention_mask.any(dim=-1)  # padding windows are not computed
     hidden_states = model.base_outputs(input_ids[has_token], attention_mask[has_token]).last_hidden_state
     placed = hidden_states.new_zeros(*attention_mask.shape, hidden_states.shape[-1])
@@ -64,7 +58,7 @@ def read_windows(
 def make_trainer(chosen: Namespace, *arguments) -> Trainer:
     trainer = finetune_triplet.make_trainer(chosen, *arguments)
     tokenizer, length = trainer.processing_class, chosen.max_length // chosen.windows
-    trainer.data_collator = WindowCollator(tokenizer, chosen.windows, length)
+    trainer.data_collator = partial(collate_windows, tokenizer=tokenizer, windows=chosen.windows, length=length)
     # Not a class of its own: the saved model is a RoFormerForTripletMatching, which reads one window.
     trainer.model.forward, tokenizer.model_max_length = partial(read_windows, trainer.model), length
     return trainer
@@ -75,10 +69,8 @@ def main() -> None:
     parser.add_argument("--windows", type=int, default=4, help="into which --max-length is divided; default: 4")
     parser.set_defaults(scorer="bi")
     chosen = parser.parse_args()
-    if chosen.scorer != "bi":
-        raise TrainingError("--scorer cross: windows are read alone, so use bi")
-    if chosen.windows < 1 or chosen.max_length // chosen.windows < 3:
-        raise TrainingError(f"--windows {chosen.windows}: a window of --max-length has at least 3 tokens")
+    if chosen.scorer != "bi" or chosen.windows < 1 or chosen.max_length // chosen.windows < 3:
+        raise TrainingError(f"--windows {chosen.windows} needs --scorer bi, and 3 tokens of --max-length per window")
     finetune_triplet.fine_tune(chosen, make_trainer)
 
 

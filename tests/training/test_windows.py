@@ -28,7 +28,7 @@ def model():
 def test_one_window_gives_the_logits_of_the_bi_scorer(model, tokenizer):  # noqa: F811
     plain = model(**TripletCollator(tokenizer, "bi", 12)(LABELLED))
     for number in 1, 3:
-        batch = windows.WindowCollator(tokenizer, number, 12)(LABELLED)
+        batch = windows.collate_windows(LABELLED, tokenizer, number, 12)
         if number > 1:  # texts of more than a window are cut after it, so the other windows are padding
             batch["attention_mask"][:, :, 1:] = 0
             batch["input_ids"][:, :, 1:] = 7
@@ -43,7 +43,8 @@ def test_2048_tokens_are_the_mean_over_four_windows_of_512(model, tokenizer):  #
     letters = [token for token in tokenizer.get_vocab() if len(token) == 1]
     numbers = [torch.randint(len(letters), (length,), generator=generator) for length in (3000, 1400, 5)]
     texts = ["".join(letters[i] for i in of.tolist()) for of in numbers]
-    batch = windows.WindowCollator(tokenizer, 4, 512)([{**dict(zip("ABC", texts, strict=True)), "label": 1}])
+    triplet = dict(zip("ABC", texts, strict=True)) | {"label": 1}
+    batch = windows.collate_windows([triplet], tokenizer, 4, 512)
     assert batch["input_ids"].shape == (1, 3, 4, 512) and batch["labels"].tolist() == [1]
     vectors, first, last = [], tokenizer.cls_token_id, tokenizer.sep_token_id
     for text in texts:
@@ -83,4 +84,4 @@ def test_a_run_saves_results_and_a_plain_model(model, tokenizer, tmp_path, monke
     for words in ("--scorer", "cross"), ("--windows", 0), ("--windows", 20):
         code, _, err = run(*words)
         assert code == 1
-        assert_states(err, "windows: ", words[0], str(words[1]))
+        assert_states(err, "windows: ", "--windows", "--scorer bi", "--max-length")
