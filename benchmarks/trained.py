@@ -2,7 +2,7 @@
 
     python benchmarks/trained.py KIND FOLDER [FOLDER …] --output FOLDER/NAME
 
-KIND names the script: "translation" (translate.py), "triplets" (finetune_triplet.py), "laboratory"
+KIND names the script: "translation" (translate.py), "triplets" or "order" (finetune_triplet.py), "laboratory"
 (paper/position_laboratory/compare.py), "characters" (paper/char_lm.py), "classification" (finetune_classification.py),
 "retrieval" (train_retriever.py) or "positions" (paper/compare_position_embeddings.py). FOLDER is its output, or what
 keep.py kept of it; for "characters" and "positions", RUNS/seed-0, the runs of a seed. Several folders make one table:
@@ -122,6 +122,32 @@ def triplets(*folders: Path) -> dict[str, Table]:
     return {"accuracy": accuracy, "comparisons": compared}
 
 
+def order(*folders: Path) -> dict[str, Table]:
+    """Return accuracies of runs called ENCODING-LENGTH, beside which lies statutes.json, and their differences."""
+    runs, settings = {}, {}
+    for name, folder in by_name(folders).items():
+        encoding, _, length = name.rpartition("-")
+        runs[encoding, int(length)], found = saved_in(folder)["trained"], saved_in(folder, "settings.json")
+        settings.setdefault(length, []).append(found["settings"] | found["data"])
+    for of in settings.values():
+        refuse_other_settings(of, ("train", "validation", "test", "scorer", "epochs", "batch_size", "bf16"))
+    statutes = saved_in(folders[0].parent, "statutes.json")["test"]
+    accuracy = Table("positions, tokens", "seeds", "accuracy, %", "decided")
+    compared = Table("paired bootstrap, points of accuracy", "against", "difference, 95 % interval")
+    for (encoding, tokens), of in sorted(runs.items()):
+        decided = statistics.mean(result != 0.5 for one in of.values() for result in one["results"])
+        scores = spread([100 * one["test"] for one in of.values()], ".1f")
+        name = f"{encoding}, {tokens:,}"
+        accuracy.add_row(name, str(len(of)), scores, f"{decided:.0%}")
+        for (other, less), theirs in sorted(runs.items()):
+            if tokens > less if encoding == other else encoding == "rotary" and tokens == less:
+                seeds = [seed for seed in of if seed in theirs]
+                cases = [statutes[row - 1] for seed in seeds for row in of[seed]["rows"]]
+                results = ([result for seed in seeds for result in run[seed]["results"]] for run in (of, theirs))
+                compared.add_row(name, f"{other}, {less:,}", str(paired_bootstrap(*results, cases)))
+    return {"accuracy": accuracy, "comparisons": compared}
+
+
 def laboratory(folder: Path) -> dict[str, Table]:
     from compare import TIMES, tables
 
@@ -233,9 +259,8 @@ def positions(*folders: Path) -> dict[str, Table]:
     return tables(runs, rates)
 
 
-KINDS = {
-    of.__name__: of for of in (translation, triplets, laboratory, characters, classification, retrieval, positions)
-}
+_TABLES = (translation, triplets, order, laboratory, characters, classification, retrieval, positions)
+KINDS = {of.__name__: of for of in _TABLES}
 
 
 def main() -> None:

@@ -103,10 +103,11 @@ def triplets_of(
             yield found
 
 
-def make_triplets(laws: dict[str, list[str]], number: int, chosen: argparse.Namespace, some: random.Random) -> list:
+def make_triplets(
+    laws: dict[str, list[str]], number: int, lengths: list[int], tokenizer: PreTrainedTokenizerBase, some: random.Random
+) -> list[dict[int, dict]]:
     """Return triplets by length, each with its statute: one of each statute in turn, until there are enough."""
-    tokenizer = load_tokenizer(chosen.tokenizer)
-    waiting = deque((name, triplets_of(of, chosen.length, tokenizer, some)) for name, of in laws.items())
+    waiting = deque((name, triplets_of(of, lengths, tokenizer, some)) for name, of in laws.items())
     labels = some.sample(("BC" * number)[:number], number)
     rows = []
     while waiting and len(rows) < number:
@@ -170,7 +171,9 @@ def known_from(train: list[dict], test: list[dict]) -> dict[str, float]:
 
 def main() -> None:
     chosen = read_arguments()
-    some = random.Random(chosen.seed)
+    if chosen.train < 10 or min(chosen.validation, chosen.test) < 1:
+        raise TrainingError("--train must be at least 10, --validation and --test at least 1")
+    some, tokenizer, lengths = random.Random(chosen.seed), load_tokenizer(chosen.tokenizer), sorted({*chosen.length})
     with output_folder(chosen.output) as folder:
         held_out, laws = (
             {name: sentences_of(articles) for name, _, articles in read_laws(source, chosen.field, 2)}
@@ -184,28 +187,28 @@ def main() -> None:
         for part, of in statutes.items():
             wanted = getattr(chosen, part)
             sentences = {name: held_out[name] if part == "test" else laws[name] for name in of}
-            triplets[part] = make_triplets(sentences, wanted, chosen, some)
+            triplets[part] = make_triplets(sentences, wanted, lengths, tokenizer, some)
             if len(triplets[part]) < wanted:
                 raise TrainingError(
                     f"--{part} {wanted:,}: its {len(of):,} statutes give {len(triplets[part]):,} triplets: give fewer, "
-                    "or a smaller --length"
+                    "or another --length"
                 )
         known = {}
-        for length in track(chosen.length, "simple cues"):
+        for length in track(lengths, "simple cues"):
             (folder / str(length)).mkdir()
             for part in SPLITS:
                 lines = (json.dumps(row[length], ensure_ascii=False) + "\n" for row in triplets[part])
                 (folder / str(length) / f"{part}.jsonl").write_text("".join(lines), encoding="utf-8")
             known[length] = known_from(*([row[length] for row in triplets[part]] for part in ("train", "test")))
-        of_test = [row[chosen.length[0]]["statute"] for row in triplets["test"]]
+        of_test = [row[lengths[0]]["statute"] for row in triplets["test"]]
         numbers = [statutes["test"].index(name) for name in of_test]
-        (folder / "statutes.json").write_text(json.dumps(numbers) + "\n", encoding="utf-8")
+        (folder / "statutes.json").write_text(json.dumps({"test": numbers}) + "\n", encoding="utf-8")
 
-    console, tokenizer = Console(markup=False), load_tokenizer(chosen.tokenizer)
+    console = Console(markup=False)
     table = Table("")
     for title in ("triplets", "statutes", "tokens of A", "of B", "sentences of B"):
         table.add_column(title, justify="right")
-    for length in chosen.length:
+    for length in lengths:
         for part in SPLITS:
             of = [row[length] for row in triplets[part]]
             texts = ([triplet[name] for triplet in of] for name in "AB")
@@ -218,8 +221,8 @@ def main() -> None:
             count = len({triplet["statute"] for triplet in of})
             table.add_row(f"{length}, {part}", f"{len(of):,}", f"{count:,}", *tokens, f"{sentences:.1f}")
     console.print(table)
-    table = Table("known from", *map(str, chosen.length))
-    for cue in known[chosen.length[0]]:
+    table = Table("known from", *map(str, lengths))
+    for cue in known[lengths[0]]:
         table.add_row(cue, *(f"{of[cue]:.1%}" for of in known.values()))
     console.print(table)
 

@@ -1,0 +1,141 @@
+"""examples/paper/order_triplets.py: two texts of the same sentences, one of which follows A in its statute."""
+
+import gzip
+import json
+import random
+import re
+from itertools import pairwise
+
+import pytest
+from helpers.messages import assert_states
+from helpers.paths import REPOSITORY
+from helpers.scripts import run_script
+
+from modeling_roformer import RoFormerTokenizer
+
+SCRIPT = REPOSITORY / "examples" / "paper" / "order_triplets.py"
+MATTERS = "水土林草矿路桥船车电气火药食盐糖茶酒布纸书报信学医老幼残军警税费地房物业商农渔牧猎种肥虫鸟兽"
+NUMERALS = ["一", "二", "三", "四", "五", "六", "七", "八", "九", "十", "十一", "十二"]
+SIZES = {"train": 40, "validation": 6, "test": 20}
+LENGTHS = (160, 256)
+SENTENCE = re.compile("[^。]+。")
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *MATTERS, *"的按照规定由部门管理禁止保护违反处罚。；，（）"]
+
+
+def make_statute(matter):
+    """Return a statute with headings, references and enumerations, and its sentences without them."""
+    some, kept = random.Random(matter), []
+    lines = [f"{matter}管理条例", "第一章  总则"]
+    for numeral in NUMERALS:
+        one, two, three = ("".join(some.sample(MATTERS, number)) for number in (4, 6, 8))
+        kept += [f"{matter}的{one}按照规定由部门管理。", f"禁止{two}；保护{three}。", f"违反规定的处罚{three}。"]
+        lines += [
+            f"第{numeral}条　{matter}的{one}（以下简称{two}）按照本条例第三条规定由部门管理。",
+            f"一、禁止{two}；（二）保护{three}。",
+            f"其次，违反前款规定的处罚{three}。",
+            "第二章 附 则",
+        ]
+    return "\n".join([*lines, "第十三条 本条例自2012年1月1日起施行。"]), "".join(kept)
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
+    RoFormerTokenizer("vocab.txt").save_pretrained("tokenizer")
+
+    def run(laws, held_out, *more, tokenizer="tokenizer", **sizes):
+        for name, texts in (("laws", laws), ("held_out", held_out)):
+            with gzip.open(f"{name}.jsonl.gz", "wt", encoding="utf-8") as file:
+                file.writelines(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
+        words = ["laws.jsonl.gz", "held_out.jsonl.gz", tokenizer, "--output", "order", "--length", *LENGTHS]
+        options = [word for name, value in (SIZES | sizes).items() for word in (f"--{name}", value)]
+        return run_script(SCRIPT, [*words, *options, *more], monkeypatch, capfd)
+
+    return run
+
+
+def read(folder, length, part):
+    lines = (folder / "order" / str(length) / f"{part}.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_only_the_order_of_sentences_tells_what_follows(run, tmp_path):
+    made = {matter: make_statute(matter) for matter in MATTERS}
+    code, out, err = run([made[matter][0] for matter in MATTERS[:36]], [made[matter][0] for matter in MATTERS[34:]])
+    assert code == 0, err
+    tokenizer = RoFormerTokenizer("vocab.txt")
+    used, same_first, firsts = {}, 0, 0.0
+    for part, size in SIZES.items():
+        rows = [read(tmp_path, length, part) for length in LENGTHS]
+        for length, triplets in zip(LENGTHS, rows, strict=True):
+            assert len(triplets) == size and sum(triplet["label"] == "B" for triplet in triplets) == size // 2
+            for triplet in triplets:
+                assert [*triplet] == ["A", "B", "C", "label", "statute"]
+                right, wrong = triplet[triplet["label"]], triplet["C" if triplet["label"] == "B" else "B"]
+                matter = triplet["statute"][0]
+                assert triplet["A"] + right in made[matter][1] and triplet["A"] + wrong not in made[matter][1]
+                sentences, others = SENTENCE.findall(right), SENTENCE.findall(wrong)
+                assert "".join(sentences) == right and len({*sentences}) == len(sentences) >= 4
+                assert sorted(sentences) == sorted(others) and sentences != others
+                ids = [tokenizer(right)["input_ids"], tokenizer(wrong)["input_ids"]]
+                assert sorted(ids[0]) == sorted(ids[1]) and ids[0] != ids[1]
+                assert length * 0.6 < len(tokenizer(triplet["A"], right)["input_ids"]) <= length
+                same_first += sentences[0] == others[0]
+                firsts += 1 / len(sentences)
+        for short, long in zip(*rows, strict=True):
+            label = short["label"]
+            assert (label, short["statute"]) == (long["label"], long["statute"])
+            assert long["A"].endswith(short["A"]) and long[label].startswith(short[label])
+        used[part] = {triplet["statute"] for triplet in rows[0]}
+    assert not used["train"] & used["validation"] and not used["test"] & (used["train"] | used["validation"])
+    assert {*MATTERS[34:36]} <= {statute[0] for statute in used["test"]}  # they are in both files
+    assert len(used["train"]) > 20
+    assert same_first < 2 * firsts
+    assert re.search(r"bag of words +│ 50\.0% │ 50\.0% │", out), out
+    numbers = json.loads((tmp_path / "order" / "statutes.json").read_text())["test"]
+    triplets = read(tmp_path, LENGTHS[0], "test")
+    assert len(numbers) == len(triplets)
+    for (number, triplet), (other, another) in pairwise(zip(numbers, triplets, strict=True)):
+        assert (number == other) == (triplet["statute"] == another["statute"])
+
+
+def test_triplets_that_tokens_or_repetition_tell_are_left_out(monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    from order_triplets import triplets_of
+
+    class Tokenizer:
+        """A token for each character, but one for the end of a sentence before 甲."""
+
+        def num_special_tokens_to_add(self, pair):
+            return 3
+
+        def __call__(self, text, **_):
+            return {"input_ids": [*text.replace("。甲", "甲")]}
+
+    def found(characters, seed=0):  # 8 tokens for each text: 3 or 4 sentences of A, 4 of B
+        sentences = [f"{character}。" for character in characters]
+        return [texts[19] for texts in triplets_of(sentences, [19], Tokenizer(), random.Random(seed))]
+
+    assert sorted((a, b) for a, b, _ in found("乙丙丁戊己庚辛壬")) == [
+        ("乙。丙。丁。", "戊。己。庚。辛。"), ("乙。丙。丁。戊。", "己。庚。辛。壬。"),
+    ]  # fmt: skip
+    assert not found("乙丙丁戊己戊庚")  # 戊 is twice in B
+    crossing = [texts for seed in range(40) for texts in found("乙丙丁戊己庚辛甲", seed) if "甲" in texts[1]]
+    assert 10 < len(crossing) < 40 and not any(c.startswith("甲") for _, _, c in crossing)
+
+
+def test_bad_input_is_named_and_nothing_is_written(run, tmp_path):
+    texts = [make_statute(matter)[0] for matter in MATTERS]
+
+    def refusal(laws, held_out, *more, **options):
+        code, _, err = run(laws, held_out, *more, **options)
+        assert code == 1 and not (tmp_path / "order").exists()
+        return err
+
+    assert_states(refusal(["没有条文的文章"], texts[:4]), "laws.jsonl.gz")
+    assert_states(refusal(texts[:30], texts[30:32], test=500), "--test", 500, 2)
+    assert_states(refusal(texts[:30], texts[30:], "--length", 8), "--train", "--length")
+    assert_states(refusal(texts[:30], texts[30:], train=9), "--train", 10)
+    assert_states(refusal(texts[:30], texts[30:], tokenizer=tmp_path / "missing"), "missing", "no tokenizer")
