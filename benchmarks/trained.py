@@ -123,7 +123,9 @@ def triplets(*folders: Path) -> dict[str, Table]:
 
 
 def order(*folders: Path) -> dict[str, Table]:
-    """Return accuracies of runs called ENCODING-LENGTH, beside which lies statutes.json, and their differences."""
+    """Return the tables of the script. A run is called ENCODING-LENGTH; beside the runs lies statutes.json."""
+    from order_triplets import tables
+
     runs, settings = {}, {}
     for name, folder in by_name(folders).items():
         encoding, _, length = name.rpartition("-")
@@ -131,21 +133,7 @@ def order(*folders: Path) -> dict[str, Table]:
         settings.setdefault(length, []).append(found["settings"] | found["data"])
     for of in settings.values():
         refuse_other_settings(of, ("train", "validation", "test", "scorer", "epochs", "batch_size", "bf16"))
-    statutes = saved_in(folders[0].parent, "statutes.json")["test"]
-    accuracy = Table("positions, tokens", "seeds", "accuracy, %", "decided")
-    compared = Table("paired bootstrap, points of accuracy", "against", "difference, 95 % interval")
-    for (encoding, tokens), of in sorted(runs.items()):
-        decided = statistics.mean(result != 0.5 for one in of.values() for result in one["results"])
-        scores = spread([100 * one["test"] for one in of.values()], ".1f")
-        name = f"{encoding}, {tokens:,}"
-        accuracy.add_row(name, str(len(of)), scores, f"{decided:.0%}")
-        for (other, less), theirs in sorted(runs.items()):
-            if tokens > less if encoding == other else encoding == "rotary" and tokens == less:
-                seeds = [seed for seed in of if seed in theirs]
-                cases = [statutes[row - 1] for seed in seeds for row in of[seed]["rows"]]
-                results = ([result for seed in seeds for result in run[seed]["results"]] for run in (of, theirs))
-                compared.add_row(name, f"{other}, {less:,}", str(paired_bootstrap(*results, cases)))
-    return {"accuracy": accuracy, "comparisons": compared}
+    return tables(runs, saved_in(folders[0].parent, "statutes.json")["test"])
 
 
 def laboratory(folder: Path) -> dict[str, Table]:

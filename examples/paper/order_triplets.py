@@ -38,7 +38,15 @@ from transformers import PreTrainedTokenizerBase
 
 from modeling_roformer.files import output_folder
 from modeling_roformer.tokenization.segmentation import JiebaSegmenter
-from modeling_roformer.training import TrainingError, exit_on_error, load_tokenizer, triplet_decisions, triplet_results
+from modeling_roformer.training import (
+    TrainingError,
+    exit_on_error,
+    load_tokenizer,
+    paired_bootstrap,
+    spread,
+    triplet_decisions,
+    triplet_results,
+)
 
 SENTENCE = re.compile(r"[^。]+。")  # what follows an article's last 。 is a heading or a table
 LEAST = 4  # sentences of B: 24 orders
@@ -167,6 +175,28 @@ def known_from(train: list[dict], test: list[dict]) -> dict[str, float]:
         scores = chosen.decision_function(asked[name])
         accuracies[name] = float(np.mean(triplet_results(triplet_decisions(np.c_[-scores, scores]), expected)))
     return accuracies
+
+
+def tables(runs: dict[tuple[str, int], dict[str, dict]], statutes: list[int]) -> dict[str, Table]:
+    """Return the accuracies of fine-tuned models, and their differences, with intervals over statutes.
+
+    runs: (position encoding, length) -> seed -> its results by finetune_triplet.py. statutes: those of the test rows.
+    """
+    accuracy = Table("positions, tokens", "seeds", "accuracy, %", "decided")
+    compared = Table("paired bootstrap, points of accuracy", "against", "difference, 95 % interval")
+    for (encoding, tokens), of in sorted(runs.items()):
+        name = f"{encoding}, {tokens:,}"
+        decided = np.mean([result != 0.5 for one in of.values() for result in one["results"]])
+        accuracy.add_row(
+            name, str(len(of)), spread([100 * one["test"] for one in of.values()], ".1f"), f"{decided:.0%}"
+        )
+        for (other, less), theirs in sorted(runs.items()):
+            if tokens > less if encoding == other else encoding == "rotary" and tokens == less:
+                seeds = [seed for seed in of if seed in theirs]
+                cases = [statutes[row - 1] for seed in seeds for row in of[seed]["rows"]]
+                results = ([result for seed in seeds for result in run[seed]["results"]] for run in (of, theirs))
+                compared.add_row(name, f"{other}, {less:,}", str(paired_bootstrap(*results, cases)))
+    return {"accuracy": accuracy, "comparisons": compared}
 
 
 def main() -> None:
