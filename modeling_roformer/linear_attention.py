@@ -33,14 +33,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 from .attention import RoFormerSelfAttention, check_states, raise_inseparable
 from .configuration import RoFormerConfig
 from .inputs import check_shape, is_traced
-from .linear_feature_maps import (
-    CHUNK,
-    FEATURE_MAPS,
-    in_chunks,
-    out_of_chunks,
-    redraw_features,
-    training_steps,
-)
+from .linear_feature_maps import CHUNK, FEATURE_MAPS, in_chunks, out_of_chunks, redraw_features, training_steps
 from .rotary import rotate
 from .unpadding import FlatPacking, Packing
 

@@ -175,9 +175,7 @@ class NezhaModel(NezhaPreTrainedModel, RoFormerModel):
     """
 
     def position_embeddings(
-        self,
-        position_ids: torch.Tensor,
-        lengths: int | torch.Tensor,
+        self, position_ids: torch.Tensor, lengths: int | torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the vector of each distance, and the row of each pair of tokens, for every layer's self-attention."""
         return relative_position_embeddings(position_ids, self.config.head_dim, self.config.max_relative_position)

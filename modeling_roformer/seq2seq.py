@@ -127,9 +127,7 @@ class RoFormerSeq2SeqModel(RoFormerSeq2SeqPreTrainedModel):
     ```
     """
 
-    _tied_weights_keys = {
-        "decoder.embeddings.word_embeddings.weight": "encoder.embeddings.word_embeddings.weight",
-    }
+    _tied_weights_keys = {"decoder.embeddings.word_embeddings.weight": "encoder.embeddings.word_embeddings.weight"}
 
     def __init__(self, config: RoFormerSeq2SeqConfig):
         super().__init__(config)

@@ -50,10 +50,7 @@ def fresh_model(
     if isinstance(fields, str) and fields in SIZES:
         layers, width = SIZES[fields]
         fields = dict(
-            num_hidden_layers=layers,
-            hidden_size=width,
-            num_attention_heads=width // 64,
-            intermediate_size=4 * width,
+            num_hidden_layers=layers, hidden_size=width, num_attention_heads=width // 64, intermediate_size=4 * width
         )
     if isinstance(fields, (str, Path)):
         try:
