@@ -16,11 +16,12 @@ from ...files.atomic_folder import output_folder
 from ...output.console import bar_on_stderr
 from ...output.extras import needs_extra
 from ..errors import ServingError
+from ..model_folder import named_when_unreadable
 from .agreement import MOST, compare, open_session, read_texts
 from .graph import LONGEST
 from .quantization import halve, quantize
 from .report import CARD, FLOAT16, FLOAT32, INT8, OnnxReport, card_of
-from .saved_model import load_model, load_tokenizer, saved_model
+from .saved_model import load_model, saved_model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedTokenizerBase
@@ -77,10 +78,13 @@ def export_onnx(
         with needs_extra("export", ServingError):
             for name in ("onnx", "onnxruntime", "onnxscript"):
                 import_module(name)
+        from ...registration import transformers
         from .graph import check_graph, write_graph
         from .sentence_vectors import SentenceVectors
 
-        tokenizer, model = load_tokenizer(saved), load_model(saved)
+        with named_when_unreadable(saved.folder):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(saved.folder, local_files_only=True)
+        model = load_model(saved)
         if saved.pooling is not None:
             model = SentenceVectors(model, saved.pooling)
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from ...conversion.formats.pytorch_files import PYTORCH
 from ...model_cards.kinds import architecture_of, kind_of
-from ...output.console import no_transformers_bar, no_warnings, sentence_of
+from ...output.console import no_transformers_bar, no_warnings
 from ..errors import ServingError
 from ..model_folder import named_when_unreadable, read_model_folder
 from ..pooling import check_model, pooling_of
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedModel
 
 # A protocol buffer, such as an ONNX file, has at most 2 GiB; 16 MiB of it are reserved for the graph.
 MOST_BYTES = 2**31 - 2**24
@@ -65,16 +65,6 @@ def _class_to_export(path: Path, config: dict) -> tuple[str, bool]:
     if name.endswith(("ForConditionalGeneration", "Seq2SeqModel")) or (is_decoder and not is_sim):
         raise ServingError(f"{path}: {name} generates with a cache, which a graph lacks: serve it with transformers")
     return ("RoFormerModel", is_language_model) if is_decoder else (name, False)
-
-
-def load_tokenizer(saved: SavedModel) -> PreTrainedTokenizerBase:
-    """Load the folder's tokenizer; raise ServingError if it cannot be read."""
-    from ...registration import transformers
-
-    try:
-        return transformers.AutoTokenizer.from_pretrained(saved.folder, local_files_only=True)
-    except Exception as error:  # of any type: nothing in its files is checked before use
-        raise ServingError(f"{saved.folder}: the tokenizer cannot be read: {sentence_of(error)}") from None
 
 
 def load_model(saved: SavedModel) -> PreTrainedModel:
