@@ -439,11 +439,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
         return tokens
 
     def choose_cache(
-        self,
-        cache: Cache | None,
-        use_cache: bool | None,
-        b: int,
-        encoder_hidden_states: torch.Tensor | None,
+        self, cache: Cache | None, use_cache: bool | None, b: int, encoder_hidden_states: torch.Tensor | None
     ) -> Cache | None:
         """Return the cache that one call of a decoder reads and extends; None for no cache.
 
@@ -457,10 +453,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
         if not config.is_decoder:
             if isinstance(cache, Cache) and cache.get_seq_length() == 0:
                 return None
-            raise ValueError(
-                "an encoder takes no past_key_values, and so no prefix tuning: leave them out, and train LoRA adapters "
-                "in place of a prefix"
-            )
+            raise ValueError("an encoder takes no past_key_values: leave them out; LoRA trains it in place of a prefix")
         if cache is not None and not isinstance(cache, Cache):
             raise ValueError(
                 f"past_key_values is a {type(cache).__name__}; expected a Cache of transformers. "
