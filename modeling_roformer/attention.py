@@ -249,7 +249,10 @@ class RoFormerSelfAttention(MultiHeadAttention):
     def read_only(cache: Any) -> Cache:
         """Return a cache of the same tokens that the layers only read; raise a ValueError if there is none."""
         if not isinstance(cache, DynamicCache):
-            raise ValueError(f"past_key_values is a {type(cache).__name__}; checkpointing needs a DynamicCache")
+            raise ValueError(
+                f"past_key_values is a {type(cache).__name__}, but gradient checkpointing needs a DynamicCache: pass "
+                "one, or turn gradient checkpointing off"
+            )
         return ReadOnlyCache(layers=cache.layers)
 
 
@@ -330,7 +333,10 @@ def check_states(cache: Cache, states: Any, config: RoFormerConfig, b: int, widt
     if not isinstance(states, torch.Tensor) or states.ndim != 4:
         return
     if states.shape[0] != b:
-        raise ValueError(f"past_key_values is of {states.shape[0]} texts, not {b}: see cache.batch_repeat_interleave")
+        raise ValueError(
+            f"past_key_values is of {states.shape[0]} texts, but the input has {b}: "
+            "cache.batch_repeat_interleave(n) repeats those of a cache"
+        )
     if states.shape[1] != config.num_attention_heads or states.shape[3] != (width or states.shape[3]):
         raise ValueError(
             f"past_key_values has states of shape {tuple(states.shape)}; expected {config.num_attention_heads} heads "

@@ -453,7 +453,10 @@ class RoFormerModel(RoFormerPreTrainedModel):
         if not config.is_decoder:
             if isinstance(cache, Cache) and cache.get_seq_length() == 0:
                 return None
-            raise ValueError("an encoder takes no past_key_values: leave them out; LoRA trains it in place of a prefix")
+            raise ValueError(
+                "an encoder takes no past_key_values, and so no prefix tuning: leave them out, and train LoRA adapters "
+                "in place of a prefix"
+            )
         if cache is not None and not isinstance(cache, Cache):
             raise ValueError(
                 f"past_key_values is a {type(cache).__name__}; expected a Cache of transformers. "
