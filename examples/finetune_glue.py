@@ -15,6 +15,7 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+import torch
 from rich.console import Console
 from rich.table import Table
 from scipy.stats import spearmanr
@@ -64,6 +65,7 @@ def fine_tune(place: str, task: str, parts, rate: float, seed: int, chosen: argp
         weight_decay=0.01,
         per_device_train_batch_size=chosen.batch_size,
         bf16=chosen.bf16,
+        use_cpu=not torch.accelerator.is_available(),  # else Trainer refuses bfloat16 there
         save_strategy="no",
         report_to=[],
     )

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import datasets
+import torch
 from transformers import AutoConfig, AutoTokenizer, EarlyStoppingCallback, Trainer, TrainingArguments, set_seed
 
 from modeling_roformer import RoFormerForTripletMatching, training
@@ -75,6 +76,7 @@ def make_trainer(chosen: argparse.Namespace, parts: dict[str, datasets.Dataset],
         per_device_eval_batch_size=chosen.batch_size,
         gradient_accumulation_steps=chosen.accumulation,
         bf16=chosen.bf16,
+        use_cpu=not torch.accelerator.is_available(),  # else Trainer refuses bfloat16 there
         eval_strategy="epoch",
         save_strategy="epoch",
         logging_strategy="epoch",

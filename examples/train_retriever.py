@@ -13,6 +13,7 @@ import shutil
 from functools import partial
 from pathlib import Path
 
+import torch
 from huggingface_hub import EvalResult
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.losses import CachedMultipleNegativesRankingLoss
@@ -66,6 +67,7 @@ def train(chosen: argparse.Namespace, model, questions, search, seed: int, folde
         per_device_train_batch_size=chosen.batch_size,
         batch_sampler=BatchSamplers.NO_DUPLICATES,  # another question of the same passage is no negative
         bf16=chosen.bf16,
+        use_cpu=not torch.accelerator.is_available(),  # else Trainer refuses bfloat16 there
         eval_strategy="epoch",
         save_strategy="epoch",
         save_total_limit=2,

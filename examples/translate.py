@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import sacrebleu
+import torch
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments, set_seed
 
 from modeling_roformer import RoFormerForConditionalGeneration, RoFormerSeq2SeqConfig, training
@@ -74,6 +75,7 @@ def train(chosen: argparse.Namespace, parts: dict, tokenizer, seed: int, folder:
         adam_beta2=0.98,
         label_smoothing_factor=0.1,
         bf16=chosen.bf16,
+        use_cpu=not torch.accelerator.is_available(),  # else Trainer refuses bfloat16 there
         eval_strategy="steps",
         eval_steps=max(1, chosen.steps // SAVED),
         save_steps=max(1, chosen.steps // SAVED),

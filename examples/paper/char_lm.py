@@ -138,6 +138,7 @@ def train(
         learning_rate=chosen.learning_rate,
         warmup_steps=min(100, chosen.steps // 10),
         bf16=chosen.bf16,
+        use_cpu=not torch.accelerator.is_available(),  # else Trainer refuses bfloat16 there
         eval_strategy="steps",
         eval_steps=chosen.eval_steps,
         save_steps=chosen.eval_steps,

@@ -20,7 +20,7 @@ def folder(tmp_path):
 
 
 def arguments(output, *more):
-    return ["text.txt", *SMALL, "--output", output, *more]
+    return ["text.txt", *SMALL, "--bf16", "--output", output, *more]
 
 
 def results(folder, seed):

@@ -110,7 +110,7 @@ def test_the_script(folder):
     (folder / "private").mkdir()
     (folder / "glue").rename(folder / "private" / "glue")
     words = ["--models", "bert", "roformer", *OPTIONS, "--tasks", "mrpc", "stsb", "mnli", "--learning-rates", "1e-3"]
-    words += ["--data", "private/glue"]
+    words += ["--data", "private/glue", "--bf16"]
     done = subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert_states(done.stdout, "MRPC, f1", "STS-B, spearman", "MNLI, accuracy", "runs/results.json")

@@ -44,7 +44,8 @@ def without_times(result):
 
 
 def test_seeds_baselines_and_the_best_model(folder):
-    code, out, err = run(SCRIPT, folder, *arguments("runs", "--seeds", 0, 1, "--baselines", "--max-length", 32))
+    options = ["--seeds", 0, 1, "--baselines", "--max-length", 32, "--bf16"]
+    code, out, err = run(SCRIPT, folder, *arguments("runs", *options))
     assert code == 0, err
     saved = results(folder / "runs")
     assert len(saved) == 4 and all(of.keys() == {"0", "1"} for of in saved.values())

@@ -115,7 +115,7 @@ def results(folder):
 
 
 def test_it_learns_and_records_true_ranks(folder, run_here):
-    options = ["--hard-negatives", 1, "--words", "--max-length", 9]
+    options = ["--hard-negatives", 1, "--words", "--max-length", 9, "--bf16"]
     code, out, err = run(SCRIPT, folder, *arguments("runs", "--seeds", 3, 4, *options))
     assert code == 0, err
     saved = results(folder / "runs")

@@ -84,7 +84,7 @@ def folder(tmp_path_factory):
 
 
 def arguments(output, *more):
-    small = "--vocabulary-size 320 --dropout 0 --warmup-steps 50"
+    small = "--vocabulary-size 320 --dropout 0 --warmup-steps 50 --bf16"
     return ["--train", "pairs.csv", "--source", "de", "--target", "en", "--output", output, *small.split(), *more]
 
 
