@@ -76,24 +76,20 @@ from importlib.util import find_spec
 
 @pytest.mark.parametrize("started_in", ["the clone", "elsewhere"])
 @pytest.mark.parametrize("installed", ["ordinary", "editable", "not at all"])
-def test_every_room_is_found(installed, started_in, clone, tmp_path, request):
+def test_every_room_is_found_and_no_other_folder_of_the_clone(installed, started_in, clone, tmp_path, request):
     folder = {"the clone": clone, "elsewhere": tmp_path}[started_in]
     installation = clone if installed == "not at all" else request.getfixturevalue(installed)  # clone: as PYTHONPATH
-    found = python(f"{QUICK}for room in {ROOMS}: print(find_spec(room).origin)", folder, installation)
+    others = [f"{NAME}.{name}" for name in ("tests", "docs", "benchmarks", "examples", NAME)]
+    for name in ("tests", "benchmarks"):  # which the fixture leaves out
+        (clone / name).mkdir(exist_ok=True)
+    code = f"{QUICK}for room in {ROOMS}: print(find_spec(room).origin)\nprint(*map(find_spec, {others}))"
+    *found, importable = python(code, folder, installation).splitlines()
+    assert importable.split() == ["None"] * len(others)
     if installed == "ordinary" and started_in == "elsewhere":
         expected = [ordinary_place(room, installation) for room in ROOMS]
     else:
         expected = [clone / FOLDERS[room] for room in ROOMS]
-    assert [Path(origin).parent for origin in found.splitlines()] == expected
-
-
-@pytest.mark.parametrize("installed", ["ordinary", "editable", "not at all"])
-def test_no_other_folder_of_the_clone_is_importable(installed, clone, request):
-    installation = clone if installed == "not at all" else request.getfixturevalue(installed)
-    names = [f"{NAME}.{folder}" for folder in ("tests", "docs", "benchmarks", "examples", NAME)]
-    for folder in ("tests", "benchmarks"):  # which the fixture leaves out
-        (clone / folder).mkdir(exist_ok=True)
-    assert python(f"{QUICK}print(*map(find_spec, {names}))", clone, installation).split() == ["None"] * len(names)
+    assert [Path(origin).parent for origin in found] == expected
 
 
 def test_an_installation_never_looks_beside_itself(ordinary, tmp_path):

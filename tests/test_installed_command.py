@@ -122,7 +122,8 @@ def test_embed_and_rank(saved, roformer, folder, kind):
         assert best[0] == len(CORPUS) - 1 and places == sorted(places)
 
 
-@pytest.mark.parametrize("level", ["character", pytest.param("word", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["character", "word"])
 def test_export_onnx(saved, roformer, folder, level):
     """The pair has token types, which transformers' own tokenizer would not return."""
     roformer("export-onnx", saved / level, f"{level}-onnx")

@@ -26,6 +26,7 @@ from modeling_roformer import NezhaModel, RoFormerForCausalLM, RoFormerForMasked
 from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.tf_exporter import export_tf
 
+run = command_line.run  # the fixture
 FIXTURES = REPOSITORY / "tests" / "fixtures"
 LEGACY, KERAS, PYTORCH = FIXTURES / "legacy", FIXTURES / "keras", FIXTURES / "pytorch"
 WIDTH, NARROW = 24, 10  # the fixtures' hidden size, and that of factorised embeddings here
@@ -206,11 +207,6 @@ def keras_forms() -> dict[str, tuple[str, str]]:
     return forms
 
 
-def roformer(folder: Path, *arguments: object) -> subprocess.CompletedProcess:
-    """Run the installed command in a process of its own, in a folder."""
-    return subprocess.run([command_line.ROFORMER, *map(str, arguments)], cwd=folder, capture_output=True, text=True)
-
-
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """A folder with all checkpoints in `cases`, and in `out` those that the command converted."""
@@ -223,7 +219,8 @@ def place(tmp_path_factory):
         shutil.copytree(folder, place / "cases" / f"legacy-{folder.name}")
     for name, form in keras_forms().items():
         copy_form(KERAS / form[0], form[1], place / "cases" / name)
-    done = roformer(place, "convert", "--all", "cases", "out", "--verify")
+    command = [command_line.ROFORMER, "convert", "--all", "cases", "out", "--verify"]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True)
     assert "Traceback" not in done.stderr and done.returncode == 1
     return place
 
@@ -423,26 +420,27 @@ def test_a_factorised_bert_has_the_logits_of_the_formulas(place):
     assert tokenizer.model_max_length == 16
 
 
-def test_simbert_by_the_option_and_what_a_bert_with_a_pooler_says(place, tmp_path):
+def test_simbert_by_the_option_and_what_a_bert_with_a_pooler_says(run, place, tmp_path):
     """No variable and no name says SimBERT; the summary of a BERT names the option."""
-    done = roformer(tmp_path, "convert", place / "cases" / "bert-pooled", "bert")
-    assert done.returncode == 0
-    assert_states(done.stdout, "--family simbert")
+    code, out, _ = run("convert", place / "cases" / "bert-pooled", tmp_path / "bert")
+    assert code == 0
+    assert_states(out, "--family simbert")
     report = convert(place / "cases" / "bert-pooled", tmp_path / "sim", family="simbert", verify=True)
     assert report.family == "SimBERT" and "pooler" not in report.extras and "RoFormer" in report.written_as
     again = convert(tmp_path / "sim", tmp_path / "again", verify=True)
     assert again.family == "SimBERT"
 
 
-def test_any_bert_is_a_start(place, tmp_path):
+def test_any_bert_is_a_start(run, place, tmp_path):
     """TensorFlow, and the folder that it was converted to, as PyTorch has it: `--as roformer` of both."""
     names = ["bert-encoder", "bert-encoder-pooled", "simbert-small", "nezha-encoder", "bert-factorised"]
     for name in names:
         shutil.copytree(place / "cases" / name, tmp_path / "sources" / name)
         if CONVERTED[name][1].startswith(("Bert", "Nezha")):
             shutil.copytree(place / "out" / name, tmp_path / "sources" / f"{name}-pytorch")
-    done = roformer(tmp_path, "convert", "--all", "sources", "starts", "--as", "roformer", "--verify")
-    assert done.returncode == 0, done.stderr
+    options = ["--as", "roformer", "--verify"]
+    code, _, err = run("convert", "--all", tmp_path / "sources", tmp_path / "starts", *options)
+    assert code == 0, err
     starts = sorted((tmp_path / "starts").iterdir())
     assert len(starts) == 8
     for start in starts:
@@ -516,13 +514,13 @@ def test_padded_embeddings_are_kept_and_stated(name, place, tmp_path):
 
 def test_info_of_archives_agrees_too(place, tmp_path):
     """Names of a tf.keras model's layers are in its data, which info does not unpack: it does not deny them."""
-    for name in ("simbert-small", "gau-alpha", "mlm-best_model.weights"):
+    names = ("simbert-small", "gau-alpha", "mlm-best_model.weights")
+    for name in names:
         shutil.make_archive(str(tmp_path / name), "zip", place / "cases", name)
-        done = roformer(tmp_path, "info", "--json", f"{name}.zip")
-        if name == "gau-alpha":
-            assert done.returncode == 1
-            assert_states(done.stderr, "gau-alpha.zip", "GAU")
-        else:
-            said = json.loads(done.stdout)
-            assert not any("not a RoFormer" in note for note in said["notes"])
-            assert name != "simbert-small" or said["family"] == "SimBERT"
+    done = command_line.run_in_one_process(tmp_path, [["info", "--json", f"{name}.zip"] for name in names])
+    simbert, gau, keras = done
+    assert gau[0] == 1
+    assert_states(gau[2], "gau-alpha.zip", "GAU")
+    said = [json.loads(out) for _, out, _ in (simbert, keras)]
+    assert not any("not a RoFormer" in note for told in said for note in told["notes"])
+    assert said[0]["family"] == "SimBERT"

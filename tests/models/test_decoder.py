@@ -162,7 +162,7 @@ def test_assisted_decoding_is_greedy_decoding(kind, segments):
     """Candidates are tried several at once; they see what they would see one by one."""
     model, other = make_model(**KINDS[kind]), make_model(**KINDS[kind], seed=3)
     token_type_ids = None if segments is None else torch.tensor(segments)
-    for seed in range(4):
+    for seed in range(2):
         ids = torch.randint(5, 20, (1, 9), generator=torch.Generator().manual_seed(seed))  # few words, which recur
         expected = naive_greedy(model, ids, 12, token_type_ids).tolist()
         for how in ({"prompt_lookup_num_tokens": 3}, {"assistant_model": other}):

@@ -208,22 +208,6 @@ def test_device_map_auto_offloads_what_does_not_fit(variant, saved, tmp_path):
     torch.testing.assert_close(logits(loaded, make_ids()), expected, rtol=0, atol=1e-5)
 
 
-def test_a_device_map_by_hand(variant, saved, tmp_path):
-    """Two layers on the disk."""
-    folder, expected = saved(variant)
-    model = make_model(variant)
-    prefix = model.base_model_prefix
-    parts = [f"{prefix}.{name}" for name, _ in model.base_model.named_children() if name != "encoder"]
-    parts += [f"{prefix}.encoder.{name}" for name, _ in model.base_model.encoder.named_parameters(recurse=False)]
-    parts += [name for name, _ in model.named_children() if name != prefix]
-    device_map = dict.fromkeys(parts, "cpu")
-    device_map |= {f"{prefix}.encoder.layer.{i}": "disk" if i < 2 else "cpu" for i in range(3)}
-    loaded = auto_class(variant).from_pretrained(folder, device_map=device_map, offload_folder=tmp_path)
-    assert loaded.base_model.encoder.layer[0].intermediate.dense.weight.is_meta
-    assert not loaded.base_model.encoder.layer[2].intermediate.dense.weight.is_meta
-    torch.testing.assert_close(logits(loaded, make_ids()), expected, rtol=0, atol=1e-5)
-
-
 def wrapping_policy(model):
     """accelerate's, by the class of the layers."""
     plugin = FullyShardedDataParallelPlugin(

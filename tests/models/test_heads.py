@@ -138,10 +138,12 @@ def test_a_checkpoint_means_the_same_in_transformers(head, tied, source, tmp_pat
     torch.testing.assert_close(logits(fresh), logits(model), atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("head", LANGUAGE_MODELS)
-def test_the_bias_stays_one_in_a_resized_vocabulary(head):
-    model = language_model(head)
+def test_the_bias_stays_one_in_a_resized_vocabulary(head, tied):
+    model = language_model(head, tied=tied)
     model.resize_token_embeddings(40)
+    assert (model.cls.predictions.decoder.weight is model.get_input_embeddings().weight) == tied
     assert model.cls.predictions.bias is model.cls.predictions.decoder.bias
     assert len(model.cls.predictions.bias) == logits(model).shape[-1] == 40
 

@@ -270,21 +270,6 @@ def test_long_texts_run(length):
     torch.testing.assert_close(masked, alone, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("use_reentrant", [False, True])
-def test_gradient_checkpointing_gives_the_same_gradients(use_reentrant):
-    model, _ = make_pair(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    batch = make_batch()
-    model.train()
-    model(**batch, labels=batch["input_ids"]).loss.backward()
-    expected = {name: p.grad.clone() for name, p in model.named_parameters()}
-    model.zero_grad()
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": use_reentrant})
-    model.enable_input_require_grads()
-    model(**batch, labels=batch["input_ids"]).loss.backward()
-    for name, parameter in model.named_parameters():
-        torch.testing.assert_close(parameter.grad, expected[name], msg=name)
-
-
 @pytest.mark.slow
 def test_compiles_whole():
     model, _ = make_pair()
@@ -292,13 +277,6 @@ def test_compiles_whole():
     compiled = torch.compile(model, fullgraph=True)
     with torch.no_grad():
         assert_same(compiled(**batch), model(**batch), batch["attention_mask"])
-
-
-def test_vocabulary_can_be_resized():
-    model, _ = make_pair()
-    model.resize_token_embeddings(SIZES["vocab_size"] + 7)
-    assert model(torch.tensor([[SIZES["vocab_size"] + 6]])).logits.shape[-1] == SIZES["vocab_size"] + 7
-    assert model.cls.predictions.decoder.weight is model.get_input_embeddings().weight
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])

@@ -389,6 +389,7 @@ def test_compiles_in_one_graph():
         torch.testing.assert_close(compiled(ids, mask).logits, model(ids, mask).logits, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_exports_with_any_batch_and_length():
     model = make_model()
     b, s = torch.export.Dim("b", min=1, max=64), torch.export.Dim("s", min=2, max=4096)

@@ -3,8 +3,6 @@
 import gzip
 import json
 import random
-import runpy
-import sys
 from fractions import Fraction
 from itertools import combinations
 
@@ -19,7 +17,7 @@ from modeling_roformer.training.errors import TrainingError
 from modeling_roformer.training.pretraining import near_duplicates as module
 from modeling_roformer.training.pretraining.near_duplicates import SHINGLE, near_duplicates
 
-SCRIPT = REPOSITORY / "examples" / "hold_out.py"
+SCRIPT = "hold_out.py"
 
 
 def text_of(draw, length=200):
@@ -155,24 +153,12 @@ def test_a_similarity_that_is_too_low_for_the_texts(monkeypatch):
         near_duplicates(texts, 0.15)
 
 
-def run(monkeypatch, capsys, *arguments):
-    monkeypatch.setattr(sys, "argv", [str(SCRIPT), *map(str, arguments)])
-    try:
-        runpy.run_path(str(SCRIPT), run_name="__main__")
-        code = 0
-    except SystemExit as stop:
-        code = stop.code
-    out, err = capsys.readouterr()
-    assert "Traceback" not in err
-    return code, out, err
-
-
 def read(path):
     with gzip.open(path, "rt", encoding="utf-8") as file:
         return [json.loads(line)["text"] for line in file]
 
 
-def test_no_document_has_a_near_duplicate_in_the_other_half(monkeypatch, capsys, tmp_path):
+def test_no_document_has_a_near_duplicate_in_the_other_half(run_here, tmp_path):
     draw = random.Random(1)
     corpus = tmp_path / "corpus"
     corpus.mkdir()
@@ -181,7 +167,7 @@ def test_no_document_has_a_near_duplicate_in_the_other_half(monkeypatch, capsys,
     first += [changed(draw, text, 2) for text in first[20:40]]
     (corpus / "first.txt").write_text("\n".join(first), encoding="utf-8")
     (corpus / "second.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in second))
-    code, out, _ = run(monkeypatch, capsys, corpus, tmp_path / "split", "--share", "0.3", "--most", "2_200")
+    code, out, _ = run_here(SCRIPT, tmp_path, corpus, tmp_path / "split", "--share", "0.3", "--most", "2_200")
     assert code == 0 and "second" in out
     held_out, train = (
         {name: read(tmp_path / "split" / half / f"{name}.jsonl.gz") for name in ("first", "second")}
@@ -193,24 +179,24 @@ def test_no_document_has_a_near_duplicate_in_the_other_half(monkeypatch, capsys,
     assert 10 <= len(held_out["second"]) <= 15  # 30 % of 50 documents
     alike = [jaccard(a, b) for half in held_out.values() for a in half for c in train.values() for b in c]
     assert max(alike) < 0.5
-    again = run(monkeypatch, capsys, corpus, tmp_path / "again", "--share", "0.3", "--most", "2_200")
+    again = run_here(SCRIPT, tmp_path, corpus, tmp_path / "again", "--share", "0.3", "--most", "2_200")
     assert again[0] == 0 and read(tmp_path / "again" / "held_out" / "first.jsonl.gz") == held_out["first"]
-    assert run(monkeypatch, capsys, corpus, tmp_path / "other", "--share", "0.3", "--seed", "1")[0] == 0
+    assert run_here(SCRIPT, tmp_path, corpus, tmp_path / "other", "--share", "0.3", "--seed", "1")[0] == 0
     assert read(tmp_path / "other" / "held_out" / "first.jsonl.gz") != held_out["first"]
 
 
-def test_the_documentations_own_command_leaks_nothing(monkeypatch, capsys, tmp_path):
+def test_the_documentations_own_command_leaks_nothing(run_here, tmp_path):
     page = (REPOSITORY / "docs" / "pre-training.md").read_text(encoding="utf-8")
     (command,) = [line for line in page.splitlines() if line.startswith("python examples/hold_out.py")]
     corpus, output, *options = command.split()[2:]
-    code, _, err = run(monkeypatch, capsys, REPOSITORY / corpus, tmp_path / output, *options)
+    code, _, err = run_here(SCRIPT, tmp_path, REPOSITORY / corpus, tmp_path / output, *options)
     assert code == 0, err
     held_out, train = (read(tmp_path / output / half / "long_document.jsonl.gz") for half in ("held_out", "train"))
     assert len(held_out) > 40 and len(train) > 90
     assert max(jaccard(a, b) for a in held_out for b in train) < 0.5
 
 
-def test_files_keep_their_names(monkeypatch, capsys, tmp_path):
+def test_files_keep_their_names(run_here, tmp_path):
     draw, corpus = random.Random(0), tmp_path / "corpus"
     corpus.mkdir()
     names = {"-x.jsonl": "-x", "a.b.JSONL": "a.b", "中文 名.txt": "中文 名", "c.json.gz": "c"}
@@ -222,7 +208,7 @@ def test_files_keep_their_names(monkeypatch, capsys, tmp_path):
     for name in (".DS_Store", ".git/index"):
         (corpus / name).parent.mkdir(exist_ok=True)
         (corpus / name).write_bytes(b"\xff\xfe")
-    code, _, err = run(monkeypatch, capsys, corpus, tmp_path / "split", "--share", "0.3")
+    code, _, err = run_here(SCRIPT, tmp_path, corpus, tmp_path / "split", "--share", "0.3")
     assert code == 0, err
     for name, kept in names.items():
         documents = [read(tmp_path / "split" / half / f"{kept}.jsonl.gz") for half in ("train", "held_out")]
@@ -230,7 +216,7 @@ def test_files_keep_their_names(monkeypatch, capsys, tmp_path):
         assert sorted(documents[0] + documents[1]) == sorted(texts[name])
 
 
-def test_documents_that_cannot_be_split_are_named(monkeypatch, capsys, tmp_path):
+def test_documents_that_cannot_be_split_are_named(run_here, tmp_path):
     a, blank, output = tmp_path / "a.txt", tmp_path / "blank.txt", tmp_path / "out"
     a.write_text("明月几时有\n" * 2, encoding="utf-8")
     blank.write_text("\n \n", encoding="utf-8")
@@ -243,8 +229,8 @@ def test_documents_that_cannot_be_split_are_named(monkeypatch, capsys, tmp_path)
         (a, output, "--similarity", "0"): ["similarity", 0],
     }  # fmt: skip
     for arguments, facts in refusals.items():
-        code, _, err = run(monkeypatch, capsys, *arguments)
+        code, _, err = run_here(SCRIPT, tmp_path, *arguments)
         assert code == 1
-        assert_states(err[err.rindex("hold_out: ") :], *facts)
+        assert_states(err, "hold_out: ", *facts)
     assert not output.exists()
-    assert run(monkeypatch, capsys, a, tmp_path / "b" / "a.jsonl", tmp_path / "b")[0] == 1
+    assert run_here(SCRIPT, tmp_path, a, tmp_path / "b" / "a.jsonl", tmp_path / "b")[0] == 1
