@@ -223,7 +223,9 @@ def _tokenizer(files: LegacyFiles, config: PreTrainedConfig, changes: dict[str, 
         changes = {"model_max_length": min(old.model_max_length, config.max_position_embeddings)} | changes
     tokenizer = written_anew(old, **changes)
     if max(tokenizer.get_vocab().values()) >= config.vocab_size:
-        raise CheckpointError(f"{files.vocab} has {len(tokenizer):,} entries; vocab_size is {config.vocab_size:,}")
+        raise CheckpointError(
+            f"{files.vocab} has {len(tokenizer):,} entries; vocab_size in {files.config.name} is {config.vocab_size:,}"
+        )
     return tokenizer
 
 
