@@ -44,11 +44,7 @@ VARIANTS = {  # fields of the configuration
     "before": {"linear_rotation": "before"},
     "both": {"linear_rotation": "before"},
 }
-TITLES = {
-    "after": "RoPE after the map (equation 19)",
-    "before": "RoPE before the map",
-    "both": "learned, and RoPE before the map",
-}
+TITLES = {"after": "RoPE after the map", "before": "RoPE before the map", "both": "learned, RoPE before the map"}
 PAPER = dict(layers=12, hidden_size=768, heads=12, length=1024, batch_size=128, learning_rate=1e-4, features=266)
 
 
@@ -154,7 +150,7 @@ def train(
 
 def table(runs: dict[str, list[dict]]) -> Table:
     """Return a table with means and standard deviations over the runs of each variant."""
-    found = Table("positions", "seeds", "bits per character, test split", "validation loss")
+    found = Table("positions", "seeds", "bits per character", "validation loss")
     for name, results in runs.items():
         bits, losses = ([of[value] for of in results] for value in ("bits_per_character", "validation_loss"))
         found.add_row(TITLES.get(name, name), str(len(results)), spread(bits, ".3f"), spread(losses, ".4f"))

@@ -39,7 +39,7 @@ def test_processes_share_a_folder_and_a_killed_run_goes_on(folder, run_here):
     both = [results(folder / "runs", seed) for seed in (0, 1)]
     assert len({of["validation_loss"] for of in both[0].values()}) == len(both[1]) == 5
     assert both[0]["none"] == finished["none"] and (folder / "runs" / "curves.png").exists()
-    for name, title in {"none": "none", "both": "learned, and RoPE"}.items():
+    for name, title in {"none": "none", "both": "learned, RoPE before"}.items():
         bits, losses = ([of[name][value] for of in both] for value in ("bits_per_character", "validation_loss"))
         assert_states(out, title, spread(bits, ".3f"), spread(losses, ".4f"))
     code, _, err = run_here(SCRIPT, folder, *arguments("whole", "--variants", "after"))
