@@ -6,14 +6,12 @@ KIND names the script: "translation" (translate.py), "triplets" or "order" (fine
 (paper/position_laboratory/compare.py), "characters" (paper/char_lm.py), "classification" (finetune_classification.py),
 "retrieval" (train_retriever.py) or "positions" (paper/compare_position_embeddings.py). FOLDER is its output, or what
 keep.py kept of it; for "characters" and "positions", RUNS/seed-0, the runs of a seed. Several folders make one table:
-each has rows, or seeds, of its own; "laboratory" takes one. Run "laboratory" on the machine of the training, which it
-records with its speed.
+each has rows, or seeds, of its own; "laboratory" takes one, on the machine of the training, whose speed it records.
 """
 
 import gzip
 import json
 import os
-import statistics
 import sys
 import zlib
 from collections import Counter
@@ -22,6 +20,7 @@ from itertools import combinations
 from pathlib import Path
 
 import measure
+import numpy as np
 from rich.table import Table
 
 from modeling_roformer.training import RETRIEVAL_METRICS, TrainingError, exit_on_error, paired_bootstrap
@@ -91,10 +90,15 @@ def translation(*folders: Path) -> dict[str, Table]:
     return {"bleu": table}
 
 
+def blocks_beside(folders: Iterable[Path]) -> list[int] | None:
+    """Return the block of each test case, such as its article, if there is a blocks.json beside the folders."""
+    beside = next(iter(folders)).resolve().parent
+    return saved_in(beside, "blocks.json")["test"] if (beside / "blocks.json").exists() else None
+
+
 def triplets(*folders: Path) -> dict[str, Table]:
-    """Return the accuracies of each run and of its baselines, and their differences. A run is called like its folder,
-    MODEL-LENGTH."""
-    saved, settings = {}, {}
+    """Return accuracies of runs, MODEL[-windows]-LENGTH, and the differences at one length or of one model."""
+    saved, settings, blocks = {}, {}, blocks_beside(folders)
     for name, folder in by_name(folders).items():
         found = saved_in(folder, "settings.json")
         settings[name] = found["settings"] | found["data"]
@@ -102,23 +106,21 @@ def triplets(*folders: Path) -> dict[str, Table]:
             saved.setdefault(name if row == "trained" else row, of)  # baselines give the same in each run
     refuse_other_settings([*settings.values()], ("train", "validation", "test", "scorer", "batch_size", "bf16"))
     runs = {name: of["max_length"] for name, of in settings.items() if of["epochs"]}
-    words = [name for name in saved if name not in settings]  # they come first, then models that are not trained
-    names = [*words, *sorted(settings, key=lambda name: (name in runs, name.rpartition("-")[0], runs.get(name)))]
-    accuracy = Table("accuracy, %", "seeds", "validation", "test", "decided")
+    names = sorted(saved, key=lambda name: (name in settings, name in runs, name.rpartition("-")[0], runs.get(name, 0)))
+    accuracy = Table("accuracy, %", "seeds", "validation", "test")
     for name in names:
-        of = [*saved[name].values()]
-        scores = (spread([100 * one[part] for one in of], ".1f") for part in ("validation", "test"))
-        ties, asked = statistics.mean(one["results"].count(0.5) for one in of), len(of[0]["results"])
-        accuracy.add_row(name, str(len(of)), *scores, f"{asked - ties:.4g} of {asked:.4g}" if ties else "all")
-    compared = Table("paired bootstrap, points of accuracy", "against", "seeds", "difference, 95 % interval")
-    for one, other in combinations(names, 2):
-        alike = {one, other} <= {*runs} and (
-            runs[one] == runs[other] or one.rpartition("-")[0] == other.rpartition("-")[0]
-        )
-        if seeds := [seed for seed in saved[one] if seed in saved[other] and (alike or one.startswith("text-blind"))]:
-            cases = [str(row) for seed in seeds for row in saved[one][seed]["rows"]]
+        scores = (spread([100 * one[part] for one in saved[name].values()], ".1f") for part in ("validation", "test"))
+        accuracy.add_row(name, str(len(saved[name])), *scores)
+    compared = Table("points of accuracy", "against", "difference, 95 % interval over triplets", "seeds", "over seeds")
+    for one, other in combinations([name for name in names if name in runs], 2):
+        models = {name.rpartition("-")[0].removesuffix("-windows") for name in (one, other)}
+        alike = runs[one] == runs[other] or len(models) == 1
+        if seeds := [seed for seed in saved[one] if seed in saved[other] and alike]:
+            rows = [row for seed in seeds for row in saved[one][seed]["rows"]]
+            cases = [blocks[row - 1] for row in rows] if blocks else rows
             results = ([result for seed in seeds for result in saved[name][seed]["results"]] for name in (other, one))
-            compared.add_row(other, one, str(len(seeds)), str(paired_bootstrap(*results, cases)))
+            of_seeds = spread([100 * (saved[other][seed]["test"] - saved[one][seed]["test"]) for seed in seeds], ".1f")
+            compared.add_row(other, one, str(paired_bootstrap(*results, cases)), str(len(seeds)), of_seeds)
     return {"accuracy": accuracy, "comparisons": compared}
 
 
@@ -187,35 +189,39 @@ def by_name(folders: Iterable[Path]) -> dict[str, Path]:
 
 
 def retrieval(*folders: Path) -> dict[str, Table]:
-    """Return the scores of word search and of each run, and the differences between all of them.
-
-    Runs without training (`--epochs 0 --hard-epochs 0`) may differ in the length that they read.
-    """
-    saved, settings = {}, {}
+    """Return scores of words and of runs, MODEL or MODEL-LENGTH, and the differences at one length or of one model."""
+    saved, settings, encoders = {}, {}, {}
     for name, folder in by_name(folders).items():
         found = saved_in(folder, "settings.json")
-        settings[name] = found["settings"] | found["data"]
-        is_trained = settings[name]["epochs"] + settings[name].get("hard_epochs", 0) > 0
-        for row, of in saved_in(folder).items():
-            own = f"{name}, {row}" if is_trained else name
-            saved.setdefault(own if row in ("before training", "trained") else row, of)
-    trained = [of for of in settings.values() if of["epochs"] + of.get("hard_epochs", 0) > 0]
-    hyperparameters = ("learning_rate", "batch_size", "epochs", "hard_epochs", "negatives", "hard_negatives")
-    refuse_other_settings(trained, (*hyperparameters, "max_length", "train"))  # the table has the precision
+        settings[name] = of_run = found["settings"] | found["data"]
+        length, is_trained = of_run["max_length"], of_run["epochs"] > 0
+        for own, of in saved_in(folder).items():
+            if own in ("before training", "trained"):
+                own = f"{name}, {own}" if is_trained else name
+                encoders[own] = (length, name.removesuffix(f"-{length}") if is_trained else of_run["model"])
+            elif own.endswith(" tokens") and is_trained:
+                own = f"{own} of {name}"
+            if of not in saved.values():  # word search gives the same in each run
+                saved[own] = of
+    alike = ("learning_rate", "batch_size", "epochs", "hard_epochs", "negatives", "hard_negatives", "train")
+    refuse_other_settings([of for of in settings.values() if of["epochs"]], alike)  # the table has the precision
     refuse_other_settings([*settings.values()], ("test", "validation", "passages"))
     table = Table("", "seeds", "trained in", *RETRIEVAL_METRICS)
-    means = {}  # of each question, the mean over the seeds
+    means = {}  # of the reciprocal rank of each question and of whether it is among 100, over the seeds
     for name, of in saved.items():
-        is_trained, results = name.endswith(", trained"), [*of.values()]
-        precision = "bfloat16" if is_trained and settings[name.removesuffix(", trained")]["bf16"] else "float32"
+        run, trained, _ = name.rpartition(", trained")
+        results, precision = [*of.values()], "bfloat16" if trained and settings[run]["bf16"] else "float32"
         scores = [spread([result["test"][metric] for result in results], ".3f") for metric in RETRIEVAL_METRICS]
-        table.add_row(name, *((str(len(results)), precision) if is_trained else ("", "")), *scores)
-        if not name.endswith(", before training"):
-            ranks = zip(*(result["ranks"] for result in results), strict=True)
-            means[name] = [statistics.mean(1 / rank if 0 < rank <= 10 else 0 for rank in same) for same in ranks]
-    differences = Table("first", "second", "difference of mrr@10, in hundredths (95 % interval)")
+        table.add_row(name, *((str(len(results)), precision) if trained else ("", "")), *scores)
+        if name in encoders and not name.endswith(", before training"):
+            ranks = np.array([result["ranks"] for result in results])
+            reciprocal = np.where((ranks > 0) & (ranks <= 10), 1 / np.maximum(ranks, 1), 0)
+            means[name] = (reciprocal.mean(0), (ranks > 0).mean(0))
+    differences = Table("first", "second", "difference of mrr@10, in hundredths (95 % interval)", "of recall@100")
     for first, second in combinations(means, 2):
-        differences.add_row(first, second, str(paired_bootstrap(means[first], means[second])))
+        if any(one == other for one, other in zip(encoders[first], encoders[second], strict=True)):
+            pairs, blocks = zip(means[first], means[second], strict=True), blocks_beside(folders)
+            differences.add_row(first, second, *(str(paired_bootstrap(*pair, blocks)) for pair in pairs))
     return {"scores": table, "differences": differences}
 
 

@@ -6,7 +6,8 @@ Each file has a question, its passage and the article of the passage in each lin
 .parquet). `--group` names the column whose values stay together; default: the passages. A hash of its value decides:
 70 % of the values go to train.jsonl, 10 % to validation.jsonl and 20 % to test.jsonl. So the split does not depend on
 the order, nor on the other questions. The files have the fields `question`, `passage` and `group`, for
-train_retriever.py. passages.jsonl has each passage once. With `--join 1600`, the passages of a group are one, and
+train_retriever.py. passages.jsonl has each passage once. blocks.json has the number of each test question's group, for
+intervals, since questions of one group are not independent. With `--join 1600`, the passages of a group are one, and
 groups with fewer than 1,600 characters are left out.
 """
 
@@ -75,6 +76,12 @@ def main() -> None:
         for name, of in {**parts, "passages": passages}.items():
             lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in of)
             (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+        groups: dict[str, str] = {}  # of each different question, as train_retriever.py rates them
+        for row in parts["test"]:
+            groups.setdefault(row["question"], row["group"])
+        numbers = {group: number for number, group in enumerate(dict.fromkeys(groups.values()))}
+        blocks = {"test": [numbers[group] for group in groups.values()]}
+        (folder / "blocks.json").write_text(json.dumps(blocks) + "\n")
     for part, of in parts.items():
         different = ", ".join(f"{len({row[name] for row in of}):,} {name}s" for name in ("passage", "group"))
         print(f"{part}: {len(of):,} questions, {different}")

@@ -13,7 +13,8 @@ of TOKENIZER, a folder of a saved tokenizer, before they are cut.
 Of near-duplicates and of statutes with the same title only one is used. Tables say how often the answer is known from
 lengths, from numbers, from the order of the texts, and from classifiers of words that were trained on the same
 triplets; and how often it is known from style and from TF-IDF, when only the beginnings of the texts are read. Rate a
-model triplet by triplet: since each second half is right once and wrong once, one answer tells others.
+model triplet by triplet: since each second half is right once and wrong once, one answer tells others. For the same
+reason, a bootstrap draws the blocks of test triplets in blocks.json.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import datasets
@@ -55,18 +57,13 @@ GOVERNMENT = re.compile(
     r"(?:各级|上级|下级|本级|同级|县级以上|地方|设区的|乡镇|[省市县区州旗乡镇、（）和或者])*"
     r"(?:人民代表大会(?:常务委员会)?|人大常委会|人民政府|国务院)"
 )
+ONE_TO_31 = "[0-9一二三四五六七八九十]{1,3}"
 # In this order. They name a statute or a part of it, a time, a place or an agency.
 REMOVED = (
     (re.compile(r"《[^》]*》"), ""),
     (re.compile(rf"第{NUMBER}条(?:第{NUMBER}款)?(?:第?{NUMBER}项)?"), ""),
     (re.compile(rf"第{NUMBER}[款项]|前[一二三四五两]?[款条项]|本(?:条(?!例)|款(?!项)|项(?!目))"), ""),
-    (
-        re.compile(
-            r"[0-9一二三四五六七八九〇零]{2,4}\s*年\s*[0-9一二三四五六七八九十]{1,3}\s*月"
-            r"(?:\s*[0-9一二三四五六七八九十]{1,3}\s*日)?"
-        ),
-        "",
-    ),
+    (re.compile(rf"[0-9一二三四五六七八九〇零]{{2,4}}\s*年\s*{ONE_TO_31}\s*月(?:\s*{ONE_TO_31}\s*日)?"), ""),
     (re.compile(r"[本全](?:行政区域|区域|自治区|自治州|自治县|特区|地区|省|市(?!场)|县|区|州|旗|盟)"), "本地"),
     (re.compile(r"本(?:条例|办法|规定|法(?![院人律])|细则|规则|决定|规程|章程|准则|通则|解释|决议|意见|方案)"), ""),
     (GOVERNMENT, "政府"),
@@ -96,16 +93,15 @@ TERMS = """
 支持 加强 建立 健全 组织 制定 会同 负责 同意 擅自 方可 一律 政府 本地 地方 所在地 部门 主管部门 行政主管部门 行政部门
 行政管理部门 委员会 机关 机构 单位
 """
-# What the style of a text is: marks, digits, function words, and the terms that a lawmaker drafts with, whatever the
-# matter.
+# What the style of a text is: marks, digits, function words, and terms of drafting, whatever the matter.
 STYLE = (
     *MARKS, *(first + second for first in MARKS for second in MARKS), *"0123456789一二三四五六七八九十零〇百千万%",
     *"的之其由应须当不得可以或及并与和对在从自向按依将被者所本该各有无为是未已等除外内上下前后时凡均必每即但如若因至于",
     *"省市县区州旗乡镇级", *TERMS.split(),
 )  # fmt: skip
-STRENGTHS = tuple(10 ** (power / 2) for power in range(-8, 3))  # C of the classifier of style
 BEGINNINGS = (256, 512, 1024, 2048)  # tokens
 SPACE = re.compile(r"[\s　]+")
+BLOCK = 20  # triplets
 SPLITS = ("train", "validation", "test")
 
 
@@ -135,17 +131,11 @@ def read_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def jieba_places() -> set[str]:
-    """Return the names of places in jieba's dictionary."""
-    with jieba.get_dict_file() as file:
-        entries = (line.decode("utf-8").split() for line in file)
-        return {entry[0] for entry in entries if entry[-1] == "ns"}
-
-
 def place_names(titles: list[str]) -> re.Pattern:
     """Return a pattern of the places that titles begin with, with and without 省, 市 and so on, longest first."""
-    known = jieba_places()
-    names = set()
+    with jieba.get_dict_file() as file:
+        entries = (line.decode("utf-8").split() for line in file)
+        known, names = {entry[0] for entry in entries if entry[-1] == "ns"}, set()
     for title in titles:
         if found := PLACE.match(title):
             whole = found[1]
@@ -211,8 +201,9 @@ def halves_of(name: str, place: str, articles: list[str]) -> Statute:
     return Statute("".join(articles[:middle]), "".join(articles[middle:]), matter, level)
 
 
-def make_triplets(statutes: list[Statute], some: random.Random) -> list[dict]:
-    """Return the triplets of a split, one per statute that has another one of its level on another matter.
+def make_triplets(statutes: list[Statute], some: random.Random) -> tuple[list[dict], list[int]]:
+    """Return the triplets of a split, one per statute that has another one of its level on another matter, and their
+    blocks.
 
     Each second half is B of one triplet and C of another, so a text alone does not tell whether it is B. Of all such
     ways to choose C, this one has the largest sum of similarities to A by TF-IDF.
@@ -228,15 +219,32 @@ def make_triplets(statutes: list[Statute], some: random.Random) -> list[dict]:
         [[of_one_matter(statute.matter, other.matter) for other in statutes] for statute in statutes]
     )
     similarity[refused] = -len(statutes)  # worse than any other choice
-    triplets = []
+    triplets, others = [], {}
     for number, other in zip(*linear_sum_assignment(similarity, maximize=True), strict=True):
         if refused[number, other]:
             continue
+        others[number] = other
         b, c = of_equal_length(statutes[number].second, statutes[other].second)
         label = some.choice("BC")
         pair = (b, c) if label == "B" else (c, b)
         triplets.append({"A": statutes[number].first, "B": pair[0], "C": pair[1], "label": label})
-    return triplets
+    return triplets, blocks_of(others)
+
+
+def blocks_of(others: dict[int, int]) -> list[int]:
+    """Return the blocks of triplets, given the statutes of their texts B and C. A bootstrap draws blocks, since C is B
+    of another triplet: in a block of 20, each but the last one has the next one's B.
+
+    >>> blocks_of({0: 2, 1: 0, 2: 1})
+    [0, 0, 0]
+    """
+    left, places = dict(others), {}
+    while left:
+        number = next(iter(left))
+        while number in left:
+            places[number] = len(places)
+            number = left.pop(number)
+    return [places[number] // BLOCK for number in others]
 
 
 def of_one_matter(matter: str, other: str) -> bool:
@@ -323,15 +331,9 @@ def known_from_style(train: list[dict], test: list[dict]) -> float:
 
     # Without means and an intercept, it does not depend on which text is B.
     model = make_pipeline(StandardScaler(with_mean=False), LogisticRegression(max_iter=1000, fit_intercept=False))
-    classifier = GridSearchCV(model, {"logisticregression__C": STRENGTHS})
+    classifier = GridSearchCV(model, {"logisticregression__C": np.logspace(-4, 1, 11)})
     classifier.fit(features(train), [triplet["label"] for triplet in train])
     return float(classifier.score(features(test), [triplet["label"] for triplet in test]))
-
-
-def known_from_words(train: list[dict], test: list[dict]) -> float:
-    """Return the accuracy of TF-IDF, as `finetune_triplet.py --baselines` has it."""
-    decisions = tf_idf(datasets.Dataset.from_list(train), datasets.Dataset.from_list(test))
-    return float(np.mean(decisions == [triplet["label"] for triplet in test]))
 
 
 def beginning(triplet: dict, tokens: int | None, count: Callable[[str], int]) -> dict:
@@ -352,12 +354,10 @@ def main() -> None:
         raise TrainingError(f"--most {chosen.most} is less than --least {chosen.least}: no text has such a length")
     some = random.Random(chosen.seed)
     tokenizer = load_tokenizer(chosen.tokenizer)
-    counts: dict[str, int] = {}
 
+    @cache
     def count(text: str) -> int:
-        if text not in counts:
-            counts[text] = len(tokenizer(text, truncation=False, verbose=False)["input_ids"])
-        return counts[text]
+        return len(tokenizer(text, truncation=False, verbose=False)["input_ids"])
 
     def fits(text: str) -> bool:
         return chosen.least <= count(text) <= chosen.most
@@ -375,9 +375,8 @@ def main() -> None:
         parts = [statutes[start:end] for start, end in zip((0, *ends[:-1]), ends, strict=True)]
         if min(map(len, parts)) < 2:
             raise TrainingError("each split needs two statutes at least: give a larger --train, --validation or --test")
-        triplets = {
-            part: make_triplets(of, some) for part, of in zip(("test", "validation", "train"), parts, strict=True)
-        }
+        made = {part: make_triplets(of, some) for part, of in zip(("test", "validation", "train"), parts, strict=True)}
+        triplets = {part: of for part, (of, _) in made.items()}
         if empty := [part for part, of in triplets.items() if not of]:
             raise TrainingError(
                 f"no triplet for {' and '.join(empty)}: no two of its statutes have one level and different matters: "
@@ -393,10 +392,12 @@ def main() -> None:
         for tokens in track((*BEGINNINGS, None), "reading the beginnings"):
             cut = [[beginning(of, tokens, count) for of in triplets[part]] for part in ("train", "test")]
             by_length["style"].append(known_from_style(*cut))
-            by_length["TF-IDF, words"].append(known_from_words(*cut))
+            decisions = tf_idf(*map(datasets.Dataset.from_list, cut))  # as of finetune_triplet.py --baselines
+            by_length["TF-IDF, words"].append(np.mean(decisions == [triplet["label"] for triplet in cut[1]]))
         for part in SPLITS:
             lines = (json.dumps(triplet, ensure_ascii=False) + "\n" for triplet in triplets[part])
             (folder / f"{part}.jsonl").write_text("".join(lines), encoding="utf-8")
+        (folder / "blocks.json").write_text(json.dumps({"test": made["test"][1]}) + "\n")
 
     console = Console(markup=False)
     table = Table("", "triplets", "tokens of A", "of B", "of C")

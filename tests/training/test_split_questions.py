@@ -41,6 +41,9 @@ def test_no_group_is_in_two_parts_and_nothing_is_lost(tmp_path, run_here):
     assert sum(map(len, groups)) == len(set().union(*groups)) == 60
     assert len(groups[0]) > len(groups[2]) >= len(groups[1]) > 0
     assert_states(out, f"train: {len(parts['train'])} questions", f"{len(groups[0])} groups")
+    blocks = json.loads((tmp_path / "split" / "blocks.json").read_text())["test"]
+    pairs = set(zip(blocks, (row["group"] for row in parts["test"]), strict=True))
+    assert len(pairs) == len({*blocks}) == len(groups[2])
     # Without --group, and with other questions, a passage decides alone.
     write(tmp_path / "some.jsonl", ROWS[:100])
     assert run_here(SCRIPT, tmp_path, "some.jsonl", *OPTIONS[:-1], "other")[0] == 0

@@ -9,6 +9,7 @@ import pytest
 from helpers.messages import assert_states
 from helpers.paths import REPOSITORY
 from helpers.scripts import run_script
+from statute_triplets import blocks_of
 
 from modeling_roformer import RoFormerTokenizer
 
@@ -63,6 +64,7 @@ def test_halves_of_one_statute_are_closer(run, tmp_path):
     assert code == 0, err
     parts = {part: read(tmp_path, part) for part in ("train", "validation", "test")}
     assert len(parts["test"]) == 10 and len(parts["validation"]) == 4 and len(parts["train"]) >= 15
+    assert json.loads((tmp_path / "statutes" / "blocks.json").read_text()) == {"test": [0] * 10}
     used = []
     for triplets in parts.values():
         matters = set()
@@ -121,6 +123,19 @@ def test_the_beginning_of_a_text_has_so_many_tokens(monkeypatch):
         cut = beginning(texts, tokens, lambda text: len(text) // 2)
         assert (cut["A"], cut["C"], cut["label"]) == (expected, "", 1)
     assert beginning(texts, 1, len) == {"A": "a", "B": "a", "C": "", "label": 1}
+
+
+def test_triplets_that_share_a_text_are_in_one_block_but_for_its_last():
+    numbers = [*range(100)]
+    random.Random(0).shuffle(numbers)
+    others = dict(sorted(zip(numbers, [*numbers[1:], numbers[0]], strict=True)))  # one ring
+    block = dict(zip(others, blocks_of(others), strict=True))
+    assert sorted(block.values()) == [number // 20 for number in range(100)]
+    assert sum(block[number] == block[other] for number, other in others.items()) == 95
+    rings = {number: number ^ 1 for number in range(8)}
+    assert set(blocks_of(rings)) == {0}
+    del rings[5]  # a statute without a triplet
+    assert len(blocks_of(rings)) == 7
 
 
 def test_no_text_is_left_whole_where_the_other_is_cut(run, tmp_path):
