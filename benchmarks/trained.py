@@ -201,7 +201,7 @@ def retrieval(*folders: Path) -> dict[str, Table]:
                 encoders[own] = (length, name.removesuffix(f"-{length}") if is_trained else of_run["model"])
             elif own.endswith(" tokens") and is_trained:
                 own = f"{own} of {name}"
-            if of not in saved.values():  # word search gives the same in each run
+            if own in encoders or of not in saved.values():  # word search gives the same in each run
                 saved[own] = of
     alike = ("learning_rate", "batch_size", "epochs", "hard_epochs", "negatives", "hard_negatives", "train")
     refuse_other_settings([of for of in settings.values() if of["epochs"]], alike)  # the table has the precision

@@ -187,8 +187,7 @@ def test_tables_of_training_are_made_from_its_kept_runs(name):
     import trained
 
     for title, table in trained.KINDS[KEPT[name]](*folders_of(name)).items():
-        rows = [[str(cell) for cell in row] for row in zip(*(of.cells for of in table.columns), strict=True)]
-        assert rows == measure.texts_of(figures.read(name)["tables"][title]), title
+        assert rows_of(table) == measure.texts_of(figures.read(name)["tables"][title]), title
 
 
 def kept(folder, output):
@@ -293,6 +292,65 @@ def test_damaged_results_of_a_run_are_named(tmp_path, monkeypatch, capsys, kind,
     assert not (tmp_path / "table.json").exists()
 
 
+def write_run(folder, results, **settings):
+    folder.mkdir()
+    (folder / "results.json").write_text(json.dumps(results))
+    found = {"settings": {"epochs": 1, "bf16": True} | settings, "data": {"model": folder.name}}
+    (folder / "settings.json").write_text(json.dumps(found))
+    return folder
+
+
+def rows_of(table):
+    return [[str(cell) for cell in row] for row in zip(*(of.cells for of in table.columns), strict=True)]
+
+
+def test_triplets_are_drawn_in_blocks_at_one_length_or_of_one_model(tmp_path):
+    import trained
+
+    lengths = {"A-512": 512, "A-windows-2048": 2048, "B-2048": 2048}
+    results = {name: [float(row % 3 < place) for row in range(30)] for place, name in enumerate(lengths, 1)}
+    folders = []
+    for name, of in results.items():
+        seed = {"test": sum(of) / 30, "validation": 0.5, "rows": [*range(1, 31)], "results": of}
+        seeds = {"0": seed, "1": seed | {"test": seed["test"] - 0.1}}
+        folders.append(write_run(tmp_path / name, {"trained": seeds}, max_length=lengths[name]))
+    for cases in None, [row // 10 for row in range(30)]:
+        if cases:
+            (tmp_path / "blocks.json").write_text(json.dumps({"test": cases}))
+        expected = []
+        for pair in ("A-windows-2048", "A-512"), ("B-2048", "A-windows-2048"):
+            expected.append([*pair, str(paired_bootstrap(*map(results.get, pair), cases)), "2", "33.3 ± 0.0"])
+        assert rows_of(trained.triplets(*folders)["comparisons"]) == expected
+
+
+def test_retrieval_is_drawn_in_blocks_at_one_length_or_of_one_model(tmp_path):
+    import trained
+
+    scores = {"test": dict.fromkeys(trained.RETRIEVAL_METRICS, 0.5)}
+    ranks = {"A": [1, 2, 0, 4] * 5, "A-384": [2, 20, 1, 1] * 5, "B": [1, 1, 0, 0] * 5}
+    whole, cut = ({"": scores | {"ranks": [rank] * 20}} for rank in (1, 2))
+    folders = []
+    for name, of in ranks.items():
+        length = 384 if name == "A-384" else 128
+        of_words = {"BM25": whole, f"BM25, first {length} tokens": whole if length == 384 else cut}
+        seeds = {"trained": {"0": scores | {"ranks": of}}, "before training": {"": scores | {"ranks": [0] * 20}}}
+        folders.append(write_run(tmp_path / name, of_words | seeds, max_length=length))
+    cases = [number // 4 for number in range(20)]
+    (tmp_path / "blocks.json").write_text(json.dumps({"test": cases}))
+    scores, differences = trained.retrieval(*folders).values()
+    encoders = [f"{name}, {row}" for name in ranks for row in ("trained", "before training")]
+    assert [row[0] for row in rows_of(scores)] == ["BM25", "BM25, first 128 tokens of A", *encoders]
+    values = {
+        name: ([1 / rank if 0 < rank <= 10 else 0 for rank in of], [rank > 0 for rank in of])
+        for name, of in ranks.items()
+    }
+    expected = []
+    for pair in ("A", "A-384"), ("A", "B"):
+        both = zip(*map(values.get, pair), strict=True)
+        expected.append([*(f"{name}, trained" for name in pair), *(str(paired_bootstrap(*one, cases)) for one in both)])
+    assert rows_of(differences) == expected
+
+
 def test_word_order_is_compared_by_statute(tmp_path):
     import trained
 
@@ -311,15 +369,13 @@ def test_word_order_is_compared_by_statute(tmp_path):
     (tmp_path / "statutes.json").write_text(json.dumps({"test": statutes}))
     runs = {"rotary-1024": {"0": right, "1": [1] * 25}, "rotary-512": {"0": [1] * 25}, "none-512": {"0": [0.5] * 25}}
     accuracy, compared = trained.order(*(made(name, of, name[-4:]) for name, of in runs.items())).values()
-    cells = [[str(cell) for cell in row] for row in zip(*(of.cells for of in accuracy.columns), strict=True)]
-    assert cells == [
+    assert rows_of(accuracy) == [
         ["none, 512", "1", "50.0", "0%"],
         ["rotary, 512", "1", "100.0", "100%"],
         ["rotary, 1,024", "2", "70.0 ± 42.4", "100%"],
     ]
-    cells = [[str(cell) for cell in row] for row in zip(*(of.cells for of in compared.columns), strict=True)]
     clustered = paired_bootstrap(right, [1] * 25, statutes)
-    assert cells == [
+    assert rows_of(compared) == [
         ["rotary, 512", "none, 512", "+50.0 (+50.0 to +50.0)"],
         ["rotary, 1,024", "rotary, 512", str(clustered)],
     ]
