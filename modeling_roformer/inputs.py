@@ -61,7 +61,7 @@ def check_tokens(
 
     ```python
     >>> check_tokens(torch.tensor([2, 7, 3]), None)
-    ValueError: input_ids has shape (3,); expected (batch, length), none of them 0
+    ValueError: input_ids has shape (3,); expected (batch, length), each at least 1
     ```
     """
     if (input_ids is None) == (inputs_embeds is None):
@@ -71,7 +71,7 @@ def check_tokens(
     if not isinstance(tensor, torch.Tensor):
         raise ValueError(f'{name} is a {type(tensor).__name__}; expected a tensor (return_tensors="pt")')
     if tensor.ndim != len(dimensions) or (not is_traced() and 0 in tensor.shape):
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; expected ({', '.join(dimensions)}), none of them 0")
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; expected ({', '.join(dimensions)}), each at least 1")
     if tensor is input_ids and tensor.dtype not in (torch.int32, torch.int64):
         raise ValueError(f"input_ids are {tensor.dtype}; expected integers of 32 or 64 bits")
     return tensor

@@ -427,7 +427,7 @@ class LinearAttentionLayerCache(CacheLayerMixin):
 
     def crop(self, tokens_to_remove: int) -> None:
         """Raise a ValueError: tokens cannot be subtracted from the sums."""
-        raise ValueError("linear attention cannot crop its cache, as assisted decoding and prompt_lookup_num_tokens do")
+        raise ValueError("linear attention cannot crop its cache: use no assisted decoding or prompt_lookup_num_tokens")
 
 
 class LinearAttentionCache(Cache):
