@@ -9,11 +9,11 @@ import zlib
 
 import numpy as np
 import pytest
-from helpers import properties, scripts
+from helpers import command_line, hub_server, properties, scripts
 from hypothesis import settings
 
 properties.register_profiles()
-run_here = scripts.run_here  # the fixture
+hub, run, run_here = hub_server.hub, command_line.run, scripts.run_here  # the fixtures
 _getaddrinfo = socket.getaddrinfo
 
 

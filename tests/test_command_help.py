@@ -14,7 +14,6 @@ from helpers.paths import REPOSITORY
 
 from modeling_roformer.cli.commands import app
 
-run = command_line.run  # the fixture
 COMMAND = command_line.ROFORMER
 
 

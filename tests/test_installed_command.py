@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 import torch
-from helpers import command_line, hub_server
+from helpers import command_line
 from helpers.paths import REPOSITORY
 from helpers.small_texts import LEGACY, TEXTS
 from helpers.vector_folders import shards_of
@@ -26,7 +26,6 @@ from modeling_roformer import RoFormerTokenizer
 from modeling_roformer.conversion.formats.tensor_bundle import TensorBundle
 from modeling_roformer.tokenization.vocabulary_maker.word_vocabulary import make_word_vocabulary
 
-hub = hub_server.hub  # the fixture
 MINI = REPOSITORY / "examples" / "roformer-mini-zh"
 FAMILIES = {
     "word": "RoFormer", "character": "RoFormer", "v2": "RoFormer-V2", "sim": "RoFormer-Sim", "gpt": "RoFormer-GPT",

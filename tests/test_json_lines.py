@@ -8,7 +8,6 @@ from threading import Thread
 
 import pyarrow.parquet
 import pytest
-from helpers import command_line
 from helpers.messages import refused
 from helpers.paths import REPOSITORY
 
@@ -20,7 +19,6 @@ from modeling_roformer.tokenization.vocabulary_maker import corpus
 from modeling_roformer.tokenization.vocabulary_maker.corpus import CorpusError, corpus_files, is_json_lines, read_chunks
 from modeling_roformer.training import load_texts
 
-run = command_line.run  # the fixture
 TEXTS = ["今天天气很好。", "明月几时有", "租客要求退还押金"]
 NAMES = ["a.jsonl", "a.json", "a.ndjson", "a.NDJSON.gz", "wiki_00", "wiki_00.gz", "a.txt", "a.txt.gz", "a.data"]
 

@@ -13,10 +13,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import hub_server, pages
+from helpers import pages
 from helpers.paths import REPOSITORY
 
-hub = hub_server.hub  # the fixture
 ENVIRONMENT = REPOSITORY / ".venv-acceptance"
 FILES = ("examples", "benchmarks", "tests/fixtures")  # those of the clone that blocks name
 HERE = Path(sys.prefix)  # the environment of the tests, whose installation is editable

@@ -10,14 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import command_line
 from helpers.legacy_checkpoints import edit_config, rewrite
 from helpers.messages import assert_states
 from helpers.paths import REPOSITORY
 
 from modeling_roformer.conversion.formats.tensor_bundle import TensorBundle
-
-run = command_line.run  # the fixture
 
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
 INDEX = "bert_model.ckpt.index"

@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import command_line
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 from safetensors.torch import load_file
@@ -32,8 +31,6 @@ from modeling_roformer.files import atomic_folder
 from modeling_roformer.files.atomic_folder import temporary_sibling
 from modeling_roformer.files.reading import most_bytes
 from modeling_roformer.tokenization.vocabulary import read_vocabulary
-
-run = command_line.run  # the fixture
 
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from helpers import command_line
 from helpers.messages import assert_states, refused
 from helpers.pages import blocks
 from helpers.paths import REPOSITORY
@@ -29,8 +28,6 @@ from modeling_roformer.conversion.errors import CheckpointError
 from modeling_roformer.conversion.formats.tensor_bundle import TensorBundle
 from modeling_roformer.conversion.inspection.info import info
 from modeling_roformer.conversion.tf_exporter import export_tf
-
-run = command_line.run  # the fixture
 
 FIXTURES = REPOSITORY / "tests" / "fixtures"
 LEGACY = FIXTURES / "legacy"

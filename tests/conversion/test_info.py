@@ -30,7 +30,6 @@ from modeling_roformer.files.reading import most_bytes
 from modeling_roformer.hub import HubError
 from modeling_roformer.model_cards.facts import read_facts
 
-hub = hub_server.hub  # the fixture
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
 KERAS = REPOSITORY / "tests" / "fixtures" / "keras"
 REPO = "somebody/model"

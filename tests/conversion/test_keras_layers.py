@@ -10,7 +10,6 @@ import google_crc32c
 import h5py
 import numpy as np
 import pytest
-from helpers import command_line
 from helpers.legacy_checkpoints import copy_form
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
@@ -27,7 +26,6 @@ from modeling_roformer.conversion.formats.protocol_buffers import BYTES, VARINT,
 from modeling_roformer.conversion.formats.tensor_bundle import OBJECT_GRAPH, Entry, TensorBundle
 from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle, write_index
 
-run = command_line.run  # the fixture
 FIXTURES = REPOSITORY / "tests" / "fixtures" / "keras"
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
 

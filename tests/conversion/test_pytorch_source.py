@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from helpers import command_line
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 from helpers.properties import max_examples
@@ -36,8 +35,6 @@ from modeling_roformer import RoFormerConfig, RoFormerForCausalLM, RoFormerForMa
 from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.errors import CheckpointError
 from modeling_roformer.conversion.inspection.info import info
-
-run = command_line.run  # the fixture
 
 WORDS = REPOSITORY / "tests" / "fixtures" / "legacy" / "word" / "vocab.txt"
 CHARACTERS = REPOSITORY / "tests" / "fixtures" / "legacy" / "character" / "vocab.txt"

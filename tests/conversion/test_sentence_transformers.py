@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from helpers import hub_server
 from helpers.absent_package import run_without_package
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
@@ -22,7 +21,6 @@ from modeling_roformer.conversion.sentence_transformers_files import write_sente
 from modeling_roformer.conversion.word_embeddings import initialise_words
 from modeling_roformer.hub import push
 
-hub = hub_server.hub  # the fixture
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
 REFERENCE = np.load(LEGACY / "sim" / "reference.npz")
 SENTENCES = REFERENCE["sentences"].tolist()

@@ -8,7 +8,6 @@ from itertools import product
 
 import pytest
 import torch
-from helpers import command_line
 from helpers.messages import assert_states, refused
 from helpers.properties import max_examples
 from hypothesis import given
@@ -23,8 +22,6 @@ from modeling_roformer.conversion.errors import CheckpointError
 from modeling_roformer.conversion.word_embeddings import initialise_words, mean_rows
 from modeling_roformer.tokenization import RoFormerTokenizer
 from modeling_roformer.tokenization.vocabulary import VocabularyError
-
-run = command_line.run  # the fixture
 
 OLD = [
     "[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"今天气非常好我们去公园玩，。", "the", "##s",

@@ -2,7 +2,7 @@
 registered.
 
 What a command computes is tested on the installed program too: in tests/test_installed_command.py, and for the page in
-tests/serving/test_page_command.py. A module gets the fixture by `run = command_line.run`.
+tests/serving/test_page_command.py.
 """
 
 import json
@@ -12,8 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from modeling_roformer.cli import main
 
 ROFORMER = Path(sys.executable).with_name("roformer")
 # What the program does, once for each line: the arguments of a command.
@@ -44,6 +42,7 @@ def run_in_one_process(folder: Path, commands: list[list[str]]) -> list[tuple[in
 @pytest.fixture
 def run(monkeypatch, capfd) -> Callable[..., tuple[int, str, str]]:
     """Return a function that runs a command and returns the exit code, stdout and stderr."""
+    from modeling_roformer.cli import main  # here, for every test's process imports this file
 
     def run(*arguments) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["roformer", *map(str, arguments)])

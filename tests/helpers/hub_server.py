@@ -4,7 +4,7 @@ Repositories hold commits (each a complete tree, so that old revisions stay read
 through the LFS protocol, as they do where hf_xet is switched off, and come back through a redirect, as from the Hub's
 CDN. Append a `Fault` to `hub.faults` to make a route fail; `hub.requests` lists what was asked.
 
-`hub` is the fixture (`hub = hub_server.hub` in a test module); `hub.environment` is for a subprocess.
+`hub` is the fixture; `hub.environment` is for a subprocess.
 """
 
 import base64

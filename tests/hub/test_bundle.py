@@ -10,7 +10,6 @@ import sys
 import numpy as np
 import pytest
 import torch
-from helpers import command_line, hub_server
 from helpers.absent_package import ABSENT
 from helpers.exporting import write_graph
 from helpers.hub_server import content, published
@@ -23,7 +22,6 @@ from modeling_roformer.conversion import convert
 from modeling_roformer.hub import bundle, push
 from modeling_roformer.tokenization import RoFormerTokenizer
 
-hub, run = hub_server.hub, command_line.run  # the fixtures
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
 TEXTS = ["今天[MASK]很好，我想去公园玩。", "苹果公司在北京召开了新闻发布会，介绍iPhone 12。", "[MASK]"]
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import command_line, hub_server
 from helpers.hub_server import Blob, Fault, Repo, content, interrupt
 from helpers.messages import refused
 from helpers.properties import max_examples
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 from modeling_roformer import RoFormerForMaskedLM
 from modeling_roformer.hub import HubError, pull, push
 
-hub, run = hub_server.hub, command_line.run  # the fixtures
 REPO = "somebody/model"
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "今天", "天气", "很", "好", "。"]
 WEIGHTS = np.random.default_rng(0).bytes(3000)

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from helpers import hub_server
 from helpers.small_models import small_model
 from huggingface_hub import HfApi, ModelCard
 from transformers import pipeline
@@ -11,7 +10,6 @@ from modeling_roformer import RoFormerForMaskedLM
 from modeling_roformer.model_cards import card_for
 from modeling_roformer.tokenization import RoFormerTokenizer, RoFormerTokenizerFast
 
-hub = hub_server.hub  # the fixture
 REPO = "somebody/round-trip"
 WORDS = [
     "今天", "天气", "很", "好", "公园", "我", "想", "去", "玩", "，", "。", "今", "天", "气", "公", "园",

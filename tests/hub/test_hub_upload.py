@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import command_line, hub_server
 from helpers.exporting import write_graph
 from helpers.hub_server import PART_SIZE, Fault, content, interrupt, published
 from helpers.messages import assert_states, refused
@@ -24,7 +23,6 @@ from safetensors.numpy import load_file, save_file
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM
 from modeling_roformer.hub import HubError, push, upload
 
-hub, run = hub_server.hub, command_line.run  # the fixtures
 REPO = "somebody/model"
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "今天", "天气", "很", "好", "。"]
 CARD = "---\nlicense: mit\n---\n\n# Mine\n"

@@ -9,7 +9,6 @@ import jieba
 import numpy as np
 import pytest
 import torch
-from helpers import hub_server
 from helpers.absent_package import ABSENT
 from helpers.small_models import small_config
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
@@ -21,7 +20,6 @@ from modeling_roformer.hub.remote_code import files_with_code
 from modeling_roformer.registration.registry import auto_model_classes
 from modeling_roformer.tokenization import RoFormerTokenizer
 
-hub = hub_server.hub  # the fixture
 REPO = "somebody/model"
 TEXTS = [
     "今天天气很好，我想去公园玩。", "原告与被告于2015年3月登记结婚，婚后感情一般。",

@@ -2,13 +2,11 @@
 
 import pytest
 import torch
-from helpers import hub_server
 from helpers.hub_server import Blob, Fault
 
 from modeling_roformer import RoFormerConfig, RoFormerModel
 from modeling_roformer.hub import push
 
-hub = hub_server.hub  # the fixture
 REPO = "somebody/model"
 CONFIG = RoFormerConfig(vocab_size=9, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
 SIZES = [("50GB", "5KB"), ("5KB", "50GB"), ("4KB", "8KB"), ("8KB", "4KB")]

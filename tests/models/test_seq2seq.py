@@ -7,7 +7,6 @@ import re
 import numpy as np
 import pytest
 import torch
-from helpers import hub_server
 from helpers.absent_package import run_without_package
 from helpers.messages import assert_states, refused
 from helpers.seq2seq_models import PAD, SIZES, START, make_ids, make_model, make_tokenizer, marian_and_ours, padded
@@ -30,7 +29,6 @@ from modeling_roformer.hub.remote_code import files_with_code
 from modeling_roformer.inputs import _warn_of_unread
 from modeling_roformer.model_cards.folder_card import write_card
 
-hub = hub_server.hub  # the fixture
 ENCODINGS = ["rotary", "sinusoidal"]
 TEXTS = [make_ids(length, seed=length) for length in (11, 4, 7)]
 TARGET = make_ids(3, 9, seed=1)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from helpers import hub_server, triplets
+from helpers import triplets
 from helpers.messages import refused
 from helpers.properties import max_examples
 from helpers.triplets import LOSSES, TRIPLET, TRIPLETS, VOCABULARY, make_model
@@ -15,7 +15,6 @@ from transformers.utils.generic import find_labels
 
 from modeling_roformer import AutoModelForTripletMatching, RoFormerForMultipleChoice, RoFormerForTripletMatching
 
-hub = hub_server.hub  # the fixture
 REPO = "somebody/triplets"
 tokenizer, folder = triplets.tokenizer, triplets.folder  # the fixtures
 

@@ -6,7 +6,7 @@ import textwrap
 import numpy as np
 import pytest
 import torch
-from helpers import hub_server, triplets
+from helpers import triplets
 from helpers.absent_package import run_without_package
 from helpers.messages import refused
 from helpers.properties import max_examples
@@ -22,7 +22,6 @@ from modeling_roformer.hub import push
 from modeling_roformer.hub.remote_code import files_with_code
 from modeling_roformer.triplet_pipeline import TripletMatchingPipeline, encode_triplet
 
-hub = hub_server.hub  # the fixture
 REPO = "somebody/triplets"
 tokenizer, folder = triplets.tokenizer, triplets.folder  # the fixtures
 

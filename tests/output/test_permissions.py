@@ -6,14 +6,12 @@ from stat import S_IMODE
 
 import numpy as np
 import pytest
-from helpers import command_line
 from helpers.paths import REPOSITORY
 from safetensors.numpy import save_file
 
 from modeling_roformer.conversion import convert
 from modeling_roformer.files.atomic_folder import output_folder
 
-run = command_line.run  # the fixture
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
 
 

@@ -21,7 +21,6 @@ from modeling_roformer.serving.errors import ServingError
 from modeling_roformer.serving.vectors import embed, rank
 from modeling_roformer.serving.vectors.encoder import TextEncoder
 
-run = command_line.run  # the fixture
 LONG = [
     "今天天气非常好，我们去看明月。\n" * 9, "旋转", "明月旋转，我们慢慢旋转。今天天气很好。" * 3, "The moon 50 今天",
 ]  # fmt: skip

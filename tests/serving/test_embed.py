@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
-from helpers import command_line
 from helpers.messages import assert_states, refused
 from helpers.small_texts import TEXTS
 from helpers.vector_folders import contents, killed_after, read_settings, read_vectors, shards_of, with_run_json
@@ -21,8 +20,6 @@ from modeling_roformer.serving.page.served_model import ServedModel
 from modeling_roformer.serving.vectors import TextEncoder, embed
 from modeling_roformer.serving.vectors import texts as texts_module
 from modeling_roformer.serving.vectors.encoder import model_identity
-
-run = command_line.run  # the fixture
 
 
 @pytest.fixture

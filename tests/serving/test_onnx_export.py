@@ -10,7 +10,6 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from helpers import command_line
 from helpers.exporting import IN_JAVASCRIPT, LEGACY, saved
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
@@ -25,7 +24,6 @@ from modeling_roformer.serving.onnx_export import saved_model as saved_models
 from modeling_roformer.serving.onnx_export.agreement import SENTENCES, Agreement, open_session
 from modeling_roformer.serving.onnx_export.saved_model import load_model, saved_model
 
-run = command_line.run  # the fixture
 TEXTS = ["明月照着山路，孩子在桥头数星星。", "山"]
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from helpers import command_line, page_models, seq2seq_models
+from helpers import page_models, seq2seq_models
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 from torch.nn import functional as F
@@ -25,7 +25,6 @@ from modeling_roformer.serving.page.served_model import LINES, Reading, ServedMo
 from modeling_roformer.serving.page.similarity import compare, rank, triplet, vectors
 from modeling_roformer.serving.page.tasks import classify, entities, segments, write
 
-run = command_line.run  # the fixture
 FIXTURES = REPOSITORY / "tests" / "fixtures"
 WITH_VECTORS = ["segments", "triplet", "rank", "compare"]
 MASKED = ["fill", "document", *WITH_VECTORS]

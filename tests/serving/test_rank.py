@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet
 import pytest
-from helpers import command_line
 from helpers.messages import assert_states, refused
 from helpers.small_texts import TEXTS
 from helpers.vector_folders import read_settings, with_run_json, write_settings
@@ -19,7 +18,6 @@ from modeling_roformer.serving.errors import ServingError
 from modeling_roformer.serving.vectors import Match, TextEncoder, embed, rank
 from modeling_roformer.serving.vectors.ranking import _Best
 
-run = command_line.run  # the fixture
 QUERY = "今天去看明月"
 
 

@@ -7,7 +7,6 @@ from collections import Counter
 
 import jieba
 import pytest
-from helpers import command_line
 from helpers.messages import assert_states
 from helpers.properties import max_examples
 from hypothesis import given
@@ -16,8 +15,6 @@ from hypothesis import strategies as st
 from modeling_roformer.tokenization import RoFormerTokenizer
 from modeling_roformer.tokenization.vocabulary_maker import corpus as corpus_module
 from modeling_roformer.tokenization.vocabulary_maker.word_vocabulary import make_word_vocabulary
-
-run = command_line.run  # the fixture
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 DOCUMENTS = [

@@ -21,8 +21,6 @@ from modeling_roformer.tokenization import RoFormerTokenizer
 from modeling_roformer.tokenization.vocabulary_maker import corpus as corpus_module
 from modeling_roformer.tokenization.vocabulary_maker.word_vocabulary import make_word_vocabulary
 
-run = command_line.run  # the fixture
-
 SPECIAL = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 CHARACTERS = list(dict.fromkeys("今天天气非常好，我们去公园玩。中国人民法院判决本合同无效研究生命起源的是在了有和不这"))
 LATIN = ["a", "b", "##b", "##c", "the", "##ing", "5", "##0", ",", "."]
