@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modeling_roformer.tokenization import RoFormerTokenizer
+from modeling_roformer.training import load_tokenizer
 from modeling_roformer.training.errors import TrainingError
 from modeling_roformer.training.pretraining import documents
 from modeling_roformer.training.pretraining.documents import cut, cut_documents, read_documents, tokenize_documents
@@ -31,6 +32,11 @@ def words():
 @pytest.fixture(scope="module")
 def characters():
     return RoFormerTokenizer(str(VOCAB), word_segmentation=None)
+
+
+def test_a_folder_with_a_tokenizer_alone_keeps_its_settings(characters, tmp_path):
+    characters.save_pretrained(tmp_path)
+    assert load_tokenizer(tmp_path).word_segmentation is None
 
 
 @pytest.fixture

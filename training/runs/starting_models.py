@@ -25,7 +25,8 @@ def load_tokenizer(place: str | Path, **options) -> PreTrainedTokenizerBase:
 
     Raises a TrainingError if there is none, or it lacks a special token that masking needs.
     """
-    if Path(place).is_dir() and not (Path(place) / "config.json").exists():  # a checkpoint of bert4keras
+    saved = ("config.json", "tokenizer_config.json")
+    if Path(place).is_dir() and not any((Path(place) / name).exists() for name in saved):  # a checkpoint of bert4keras
         place = Path(place) / "vocab.txt"
     try:
         if Path(place).is_file():
