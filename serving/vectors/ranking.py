@@ -157,7 +157,7 @@ def _model_of(run: dict, folder: VectorFolder, model: str | Path | None) -> Path
         if model_identity(place) == run["model"]:
             return place
     if places:
-        raise ServingError(f"{places[0]} is not, or no longer, the model of {folder.path}: give the right --model")
+        raise ServingError(f"{places[0]} is not the model of {folder.path}, or has changed: give that with --model")
     raise ServingError(f"the model of {folder.path}, {str(name)!r}, is neither here nor beside it: give --model")
 
 

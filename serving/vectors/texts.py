@@ -159,7 +159,7 @@ class Texts:
         if self.id_field is None:
             return f"{name}:{number}", text
         if isinstance(id_, bool) or not isinstance(id_, (str, int)) or id_ == "":
-            raise ServingError(f"{where} {number}: {self.id_field!r} is {id_!r}; expected a string or an integer")
+            raise ServingError(f"{where} {number}: the field {self.id_field!r} is {id_!r}; expected text or an integer")
         return str(id_), text
 
     def _line_pieces(self, path: Path, name: str) -> Pieces:
