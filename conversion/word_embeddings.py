@@ -269,7 +269,9 @@ def _rows_to_make(source: Path, specs: dict[str, TensorSpec], config: dict, toke
         if not shape or shape[0] != config.get("vocab_size"):
             raise CheckpointError(f"{source}: {key} has shape {shape}, but vocab_size is {config.get('vocab_size')!r}")
     if max(tokenizer.get_vocab().values()) >= config["vocab_size"]:
-        raise CheckpointError(f"{source} has {len(tokenizer):,} entries, but {config['vocab_size']:,} embeddings")
+        raise CheckpointError(
+            f"{source}: the tokenizer has {len(tokenizer):,} entries, the embeddings {config['vocab_size']:,} rows"
+        )
     return keys
 
 

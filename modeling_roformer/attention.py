@@ -302,9 +302,14 @@ def check_kernel(module: MultiHeadAttention, implementation: str, query: torch.T
     if implementation == "flex_attention":
         if query.device.type == "cpu":
             # torch 2.13, narrow heads: NaN in one call, 2e-2 off in the next, right in most.
-            raise ValueError('attn_implementation="flex_attention" is wrong on a CPU, and has no gradients: use "sdpa"')
+            raise ValueError(
+                'attn_implementation="flex_attention" gives wrong results and no gradients on a CPU: use "sdpa" there'
+            )
         if module.training and module.dropout.p > 0:
-            raise ValueError('"flex_attention" has no dropout: set attention_probs_dropout_prob to 0, or use "sdpa"')
+            raise ValueError(
+                'attn_implementation="flex_attention" has no dropout: set attention_probs_dropout_prob to 0 for '
+                'training, or use "sdpa"'
+            )
     if "flash" in implementation and query.dtype not in (torch.float16, torch.bfloat16):
         raise ValueError(
             f'attn_implementation="{implementation}" needs float16 or bfloat16, but the model is in '
@@ -329,7 +334,9 @@ def check_states(cache: Cache, states: Any, config: RoFormerConfig, b: int, widt
         width: None for any.
     """
     if len(cache.layers) not in (0, config.num_hidden_layers):  # transformers adds layers at their first tokens
-        raise ValueError(f"past_key_values has {len(cache.layers)} layers; expected {config.num_hidden_layers}")
+        raise ValueError(
+            f"past_key_values has {len(cache.layers)} layers; expected {config.num_hidden_layers}, as in the model"
+        )
     if not isinstance(states, torch.Tensor) or states.ndim != 4:
         return
     if states.shape[0] != b:

@@ -299,7 +299,10 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
         check_range(self, 0, math.inf, "sinusoidal_scale")
         encoding = self.position_encoding
         if encoding == "sinusoidal" and (self.embedding_size or self.hidden_size) % 2:
-            raise ValueError(f"embedding_size is {self.embedding_size}, but must be even: positions are in pairs")
+            raise ValueError(
+                f"embedding_size is {self.embedding_size}, but must be even: sinusoidal positions are pairs of a sine "
+                "and a cosine"
+            )
         if encoding != "rotary":
             rotary_fields = {"rotary_value=True": self.rotary_value, "trainable_rope=True": self.trainable_rope}
             if given := [field for field, is_set in rotary_fields.items() if is_set]:
@@ -315,7 +318,9 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
         check_choice(self, "linear_rotation", ("after", "before"))
         m, interval = self.linear_num_features, self.linear_redraw_interval
         if m < 2 or m % 2:
-            raise ValueError(f"linear_num_features is {m}; expected an even number of at least 2: RoPE rotates pairs")
+            raise ValueError(
+                f"linear_num_features is {m}, but must be an even number of at least 2: features are rotated in pairs"
+            )
         if interval is not None and interval < 1:
             raise ValueError(f"linear_redraw_interval is {interval}, but must be at least 1, or None for never")
         if self.attention_type != "linear":
@@ -326,7 +331,9 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
                 "it out"
             )
         if self.prefix_lm:
-            raise ValueError('prefix_lm=True does not work with attention_type="linear": leave one of them out')
+            raise ValueError(
+                'prefix_lm=True masks pairs of tokens, which attention_type="linear" cannot do: leave one of them out'
+            )
         if self.trainable_rope and self.rotary_value and self.rotary_dim != self.head_dim:
             raise ValueError(
                 f"trainable_rope=True has {self.rotary_dim // 2} frequencies, but rotary_value=True needs "

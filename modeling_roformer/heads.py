@@ -666,9 +666,15 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
         """Raise a ValueError for arguments of `generate` with which a prefix language model would not see its
         prompt."""
         if kwargs.get("prefill_chunk_size", getattr(settings, "prefill_chunk_size", None)) is not None:
-            raise ValueError("prefill_chunk_size does not work with prefix_lm=True: leave it out")
+            raise ValueError(
+                "prefill_chunk_size does not work with prefix_lm=True, where all tokens of the prompt see each "
+                "other: leave it out"
+            )
         if kwargs.get("guidance_scale", getattr(settings, "guidance_scale", None)) not in (None, 1):
-            raise ValueError("guidance_scale does not work with prefix_lm=True: leave it out")
+            raise ValueError(
+                "guidance_scale does not work with prefix_lm=True: transformers computes the words without the "
+                "prompt as if they were a prompt: leave it out"
+            )
         # An assistant's cache had the whole prompt, even if its last words were removed.
         is_assistant = getattr(settings, "is_assistant", False)
         past = 0 if cache is None or is_assistant else cache.get_seq_length()
@@ -706,7 +712,10 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
         kind, requested = self.roformer.self_attention, generation_config.cache_implementation
         if kind.has_state and model_kwargs.get(CACHE_NAME) is None:
             if requested not in (None, "dynamic"):
-                raise ValueError(f'cache_implementation="{requested}" is not for linear attention: leave it out')
+                raise ValueError(
+                    f'cache_implementation="{requested}" does not work with '
+                    f'attention_type="{self.config.attention_type}", whose state has a constant size: leave it out'
+                )
             if generation_config.use_cache is not False:
                 model_kwargs[CACHE_NAME] = kind.make_cache(self.config)
             return

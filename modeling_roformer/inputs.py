@@ -61,7 +61,7 @@ def check_tokens(
 
     ```python
     >>> check_tokens(torch.tensor([2, 7, 3]), None)
-    ValueError: input_ids has shape (3,); expected (batch, length), each at least 1
+    ValueError: input_ids has shape (3,); expected (batch, length) with at least one text and one token
     ```
     """
     if (input_ids is None) == (inputs_embeds is None):
@@ -69,9 +69,14 @@ def check_tokens(
     name, tensor = ("inputs_embeds", inputs_embeds) if input_ids is None else ("input_ids", input_ids)
     dimensions = (*leading, "length") if tensor is input_ids else (*leading, "length", "embedding_size")
     if not isinstance(tensor, torch.Tensor):
-        raise ValueError(f'{name} is a {type(tensor).__name__}; expected a tensor (return_tensors="pt")')
+        raise ValueError(
+            f'{name} is a {type(tensor).__name__}; expected a tensor, as from tokenizer(texts, return_tensors="pt")'
+        )
     if tensor.ndim != len(dimensions) or (not is_traced() and 0 in tensor.shape):
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; expected ({', '.join(dimensions)}), each at least 1")
+        raise ValueError(
+            f"{name} has shape {tuple(tensor.shape)}; expected ({', '.join(dimensions)}) with at least one text and "
+            "one token"
+        )
     if tensor is input_ids and tensor.dtype not in (torch.int32, torch.int64):
         raise ValueError(f"input_ids are {tensor.dtype}; expected integers of 32 or 64 bits")
     return tensor

@@ -33,7 +33,14 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 from .attention import RoFormerSelfAttention, check_states, raise_inseparable
 from .configuration import RoFormerConfig
 from .inputs import check_shape, is_traced
-from .linear_feature_maps import CHUNK, FEATURE_MAPS, in_chunks, out_of_chunks, redraw_features, training_steps
+from .linear_feature_maps import (
+    CHUNK,
+    FEATURE_MAPS,
+    in_chunks,
+    out_of_chunks,
+    redraw_features,
+    training_steps,
+)
 from .rotary import rotate
 from .unpadding import FlatPacking, Packing
 
@@ -44,9 +51,15 @@ Positions = Sequence[torch.Tensor]  # cos and sin for the features, then those f
 def check_matrix(s: int, cache: Cache | None, layer_idx: int) -> None:
     """Raise a ValueError if linear attention cannot return the weights of all pairs of tokens."""
     if cache is not None and cache.get_seq_length(layer_idx):
-        raise ValueError("output_attentions=True needs the whole text with linear attention: pass use_cache=False")
+        raise ValueError(
+            "output_attentions=True needs every token, but linear attention caches only sums: pass the whole text with "
+            "use_cache=False"
+        )
     if s > LONGEST_MATRIX:
-        raise ValueError(f"output_attentions=True needs {s:,} by {s:,} weights: pass at most {LONGEST_MATRIX:,} tokens")
+        raise ValueError(
+            f"output_attentions=True makes a matrix of all pairs of tokens, which linear attention otherwise avoids: "
+            f"the text has {s:,} tokens; expected at most {LONGEST_MATRIX:,}"
+        )
 
 
 class RoFormerLinearSelfAttention(RoFormerSelfAttention):
@@ -116,7 +129,10 @@ class RoFormerLinearSelfAttention(RoFormerSelfAttention):
         b, s = tokens.shape[:2]
         k = s if cache is None else s + cache.get_seq_length()
         if attention_mask is not None and getattr(attention_mask, "ndim", 0) != 2:
-            raise ValueError(f'attention_type="linear" needs an attention_mask of shape ({b}, {k}), 0 for padding')
+            raise ValueError(
+                f'attention_type="linear" cannot mask pairs of tokens: expected an attention_mask of shape ({b}, {k}), '
+                "0 for padding"
+            )
         check_shape("attention_mask", attention_mask, (b, k))
 
     @staticmethod
@@ -427,7 +443,10 @@ class LinearAttentionLayerCache(CacheLayerMixin):
 
     def crop(self, tokens_to_remove: int) -> None:
         """Raise a ValueError: tokens cannot be subtracted from the sums."""
-        raise ValueError("linear attention cannot crop its cache: use no assisted decoding or prompt_lookup_num_tokens")
+        raise ValueError(
+            "linear attention cannot crop its cache: create a new one, and use neither assisted decoding nor "
+            "prompt_lookup_num_tokens"
+        )
 
 
 class LinearAttentionCache(Cache):

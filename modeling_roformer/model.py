@@ -439,7 +439,11 @@ class RoFormerModel(RoFormerPreTrainedModel):
         return tokens
 
     def choose_cache(
-        self, cache: Cache | None, use_cache: bool | None, b: int, encoder_hidden_states: torch.Tensor | None
+        self,
+        cache: Cache | None,
+        use_cache: bool | None,
+        b: int,
+        encoder_hidden_states: torch.Tensor | None,
     ) -> Cache | None:
         """Return the cache that one call of a decoder reads and extends; None for no cache.
 

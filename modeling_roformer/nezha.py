@@ -142,7 +142,10 @@ class NezhaPreTrainedModel(RoFormerPreTrainedModel):
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
         """Return "eager"; raise a ValueError if another implementation is requested."""
         if requested_attention not in (None, "eager"):
-            raise ValueError(f'attn_implementation="{requested_attention}" does not work for NEZHA: use "eager"')
+            raise ValueError(
+                f'attn_implementation="{requested_attention}" does not work for NEZHA, whose positions need the '
+                'attention probabilities: use "eager", or leave it out'
+            )
         return "eager"
 
     def check_loaded(self, report: dict, source: str) -> None:
@@ -175,7 +178,9 @@ class NezhaModel(NezhaPreTrainedModel, RoFormerModel):
     """
 
     def position_embeddings(
-        self, position_ids: torch.Tensor, lengths: int | torch.Tensor
+        self,
+        position_ids: torch.Tensor,
+        lengths: int | torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the vector of each distance, and the row of each pair of tokens, for every layer's self-attention."""
         return relative_position_embeddings(position_ids, self.config.head_dim, self.config.max_relative_position)

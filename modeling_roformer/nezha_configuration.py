@@ -92,7 +92,9 @@ class NezhaConfig(ConfigurationMixin, PreTrainedConfig):
         if "position_encoding" in kwargs:
             raise ValueError("position_encoding is a field of RoFormerConfig: NEZHA's positions are relative")
         if kwargs.pop("attention_type", "softmax") != "softmax":
-            raise ValueError('attention_type="linear" is for RoFormer: NEZHA needs softmax\'s probabilities')
+            raise ValueError(
+                "attention_type=\"linear\" is for RoFormer: NEZHA's positions need softmax's probabilities"
+            )
         super().__post_init__(**kwargs)
         self.check()
 

@@ -226,7 +226,10 @@ def offset_of(config: RoFormerConfig, frequencies: torch.Tensor, name: str) -> t
     is_wrong = ~((frequencies > 0) & frequencies.isfinite())
     if not frequencies.is_meta and is_wrong.any():
         i = int(is_wrong.int().argmax())
-        raise ValueError(f"{name}[{i}] is {frequencies[i]:.3g}, but must be positive: use an earlier checkpoint")
+        raise ValueError(
+            f"{name}[{i}] is {frequencies[i]:.3g}, but a frequency must be positive: use an earlier checkpoint of this "
+            "training"
+        )
     return (frequencies.to(initial) / initial).log().float()
 
 

@@ -127,7 +127,9 @@ class RoFormerSeq2SeqModel(RoFormerSeq2SeqPreTrainedModel):
     ```
     """
 
-    _tied_weights_keys = {"decoder.embeddings.word_embeddings.weight": "encoder.embeddings.word_embeddings.weight"}
+    _tied_weights_keys = {
+        "decoder.embeddings.word_embeddings.weight": "encoder.embeddings.word_embeddings.weight",
+    }
 
     def __init__(self, config: RoFormerSeq2SeqConfig):
         super().__init__(config)
@@ -349,7 +351,9 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
         """Return the decoder's input for labels (b, t): `decoder_start_token_id`, then all labels but the last."""
         for name in ("decoder_start_token_id", "pad_token_id"):
             if getattr(self.config, name) is None:
-                raise ValueError(f"{name} is None, but labels need it for decoder_input_ids: set it in the config")
+                raise ValueError(
+                    f"{name} is None, but is needed to make decoder_input_ids from labels: set it in the config"
+                )
         shifted = F.pad(labels, (1, 0), value=self.config.decoder_start_token_id)[:, :-1]
         pad: Any = self.config.pad_token_id
         return shifted.masked_fill(shifted == -100, pad)

@@ -142,9 +142,14 @@ class RoFormerSeq2SeqConfig(ConfigurationMixin, PreTrainedConfig):
             if self.d_model % heads:
                 raise ValueError(f"d_model ({self.d_model}) is not a multiple of {name} ({heads})")
             if self.position_encoding == "rotary" and self.d_model // heads % 2:
-                raise ValueError(f"d_model / {name} is {self.d_model // heads}, but must be even: RoPE rotates pairs")
+                raise ValueError(
+                    f"d_model / {name} is {self.d_model // heads}, but must be even: rotary position embedding rotates "
+                    "pairs of dimensions"
+                )
         if self.d_model % 2:
-            raise ValueError(f"d_model is {self.d_model}, but must be even: positions are pairs of a sine and a cosine")
+            raise ValueError(
+                f"d_model is {self.d_model}, but must be even: sinusoidal positions are pairs of a sine and a cosine"
+            )
 
     def decoder_config(self) -> "RoFormerSeq2SeqConfig":
         """Return a configuration for the decoder alone, whose fields the shared modules then read."""

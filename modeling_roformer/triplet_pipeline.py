@@ -42,7 +42,9 @@ class TripletMatchingPipeline(Pipeline):
 
     def __init__(self, model, *args, **kwargs):
         if not hasattr(model, "triplet_loss"):
-            raise ValueError(f"{type(model).__name__} cannot match triplets: load AutoModelForTripletMatching")
+            raise ValueError(
+                f"{type(model).__name__} cannot match triplets: load the model with AutoModelForTripletMatching"
+            )
         super().__init__(model, *args, **kwargs)
 
     def __call__(self, inputs, **kwargs):

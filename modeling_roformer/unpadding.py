@@ -116,7 +116,10 @@ class FlatPacking(Packing):
         """
         b, s = self.batch_shape
         if self.fit == 0:
-            raise ValueError(f"cu_seq_lens_q must rise from 0 to {s}, and agree with cu_seq_lens_k and max_length_q")
+            raise ValueError(
+                f"cu_seq_lens_q must rise from 0 to {s}, the number of tokens, and agree with cu_seq_lens_k and "
+                "max_length_q"
+            )
         if self.number == b or (one_text_per_row and self.number is None and self.source == "position_ids"):
             return None, cache
         if one_text_per_row:
@@ -203,7 +206,10 @@ def texts_in_rows(
     if source == "position_ids" and (has_others or position_ids is None or one_text_per_row is None):
         return None
     if has_others or one_text_per_row is None:
-        raise ValueError(f"{source} separates texts without padding: leave out attention_mask and past_key_values")
+        raise ValueError(
+            f"{source} separates texts without padding and without cached tokens: leave out attention_mask and "
+            "past_key_values"
+        )
     if source == "cu_seq_lens_q":
         texts = _texts_by_ends(tokens.shape[:2], arguments)
     elif source == "seq_idx":

@@ -29,7 +29,9 @@ def read_model_folder(folder: Path) -> dict:
             advice = "sentence-transformers saved it in a subfolder: load it with SentenceTransformer and save it again"
         raise ServingError(f"{folder} has no config.json, so it is not a saved model: {advice}")
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
-        raise ServingError(f"{folder} has no tokenizer ({' or '.join(TOKENIZER_FILES)}): save it there")
+        raise ServingError(
+            f"{folder} has no tokenizer ({' or '.join(TOKENIZER_FILES)}): save the model's tokenizer there"
+        )
     return config
 
 

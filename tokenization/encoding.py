@@ -182,7 +182,10 @@ class Assembler:
             encoding = build_encoding(ids, tokens_of(ids), words, offsets, type_id=number)
             if length < len(ids):
                 if 0 < length <= self.stride:
-                    raise ValueError(f"stride={self.stride} must be below {length}, the tokens that max_length leaves")
+                    raise ValueError(
+                        f"stride={self.stride} must be smaller than the {length} tokens that max_length leaves for "
+                        "each part of the sequence"
+                    )
                 encoding.truncate(length, stride=self.stride, direction=self.side)
             encodings.append(encoding)
         return self.post_processor.process(*encodings, add_special_tokens=self.add_special_tokens)

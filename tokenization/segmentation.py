@@ -76,8 +76,10 @@ def read_user_dict(user_dict):
         if match is None:
             raise UserDictionaryError(f"{source}, line {number}: {line!r} contains a line break")
         if len(match[2] or "") > _LONGEST_FREQ:
-            found = f"the frequency of {match[1]!r} has {len(match[2])} digits"
-            raise UserDictionaryError(f"{source}, line {number}: {found}; expected at most {_LONGEST_FREQ}")
+            raise UserDictionaryError(
+                f"{source}, line {number}: the frequency of {match[1]!r} has {len(match[2])} digits; expected at most "
+                f"{_LONGEST_FREQ}"
+            )
         words.append(line)
     return tuple(words)
 
@@ -241,7 +243,9 @@ def cut_custom(segment, text):
     for word in segment(text):
         start = text.find(word, at) if isinstance(word, str) else -1
         if start < 0:
-            raise ValueError(f"the segmenter returned {word!r}, which is not in the text after character {at}")
+            raise ValueError(
+                f"the segmenter returned {word!r}, which does not occur after the first {at} characters of the text"
+            )
         words += [text[at:start], word]
         at = start + len(word)
     return filter(None, [*words, text[at:]])

@@ -171,7 +171,10 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         if chosen is None:
             return cut_characters
         if chosen == "custom":
-            raise ValueError("word_segmentation='custom' was a callable, which is not saved: pass it again")
+            raise ValueError(
+                "the tokenizer was saved with word_segmentation='custom', a callable, which is not saved: pass the "
+                "callable as word_segmentation"
+            )
         if chosen not in ("auto", "jieba"):
             raise ValueError(f"word_segmentation is {chosen!r}; expected 'auto', 'jieba', None or a callable")
         words = has_words(vocab)

@@ -52,7 +52,10 @@ def read_vocabulary(path):
     for number, line in enumerate(entries, 1):
         entry, column = first_field(line), line.split()[1:]
         if column and column[0].isdecimal() and column[0] != str(number - 1):
-            raise VocabularyError(f"{path} has {line[:50]!r} in line {number}, whose id is {number - 1}: sort by id")
+            raise VocabularyError(
+                f"{path} has {line[:50]!r} in line {number}, whose id is {number - 1}: sort the lines by id, from 0, "
+                "or remove the second column"
+            )
         first = vocabulary.setdefault(entry, number - 1)
         if first != number - 1:
             raise VocabularyError(f"{path} has the entry {entry[:50]!r} twice, in lines {first + 1} and {number}")

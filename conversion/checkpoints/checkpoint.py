@@ -115,7 +115,9 @@ def check_layers(source: Source, layer: re.Pattern, expected: int, config_file: 
     """Raise CheckpointError if the tensors have another number of layers; `layer` finds the number in their names."""
     found = max((int(match[1]) for match in map(layer.match, source.entries) if match), default=-1) + 1
     if found != expected:
-        raise CheckpointError(f"{source.path} has {found} layers; {config_file.name} has num_hidden_layers {expected}")
+        raise CheckpointError(
+            f"{source.path} has {found} layers, but num_hidden_layers in {config_file.name} is {expected}"
+        )
 
 
 def check_tensor(source: Source, entry: Tensor, shape: tuple[int, ...], config_file: Path) -> None:

@@ -249,10 +249,14 @@ def _application(
         kind = kind if below is not None else None
     names = _names(between)
     if kind == _OTHER:
-        raise CheckpointError(f"{source.path} has {layer.name} after {names}: --head none omits it")
+        raise CheckpointError(
+            f"{source.path} has {layer.name} after {names}, which is not supported; --head none omits it"
+        )
     after = [step for step in _after(model, layer) if not _is_dropout(step) and not _is_activation(step)]
     if any(_kind_of_step(step) is not None for step in after):
-        raise CheckpointError(f"{source.path} has {_names(after)} after {layer.name}: --head none omits it")
+        raise CheckpointError(
+            f"{source.path} has {_names(after)} after {layer.name}, which is not supported; use --head none"
+        )
     if choice == AUTO and (kind is None or after):
         open_question = f"what {layer.name} is applied to (between the encoder and it: {names})"
         if kind is not None:
@@ -320,7 +324,9 @@ def _before(source: Source, model: KerasModel, layer: KerasLayer) -> tuple[list[
     if below is None:  # a nested model, whose output may be that of any of its layers
         return steps, end if not any(name.endswith("Pooler-Dense") for name in model.own_layers) else None
     if below is not end and not below.name.endswith("Pooler-Dense"):
-        raise CheckpointError(f"{source.path} has {layer.name} over {below.name}: --head none omits it")
+        raise CheckpointError(
+            f"{source.path} has {layer.name} over {below.name}, not over the encoder's end; use --head none"
+        )
     return steps, below
 
 

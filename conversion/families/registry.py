@@ -100,7 +100,9 @@ def structure(variables: Collection[str], where: str) -> Structure:
 def check_supported(variables: Collection[str], where: str) -> None:
     """Raise CheckpointError if the variables are those of a known kind of model that is not supported."""
     if any(part in name for name in variables for part in _GAU):
-        raise CheckpointError(f"{where} is a GAU model (gated attention units), which is not supported")
+        raise CheckpointError(
+            f"{where} is a GAU model (gated attention units, as in GAU-alpha), which is not supported"
+        )
 
 
 def _named_family(settings: Settings, source: str) -> tuple[str | None, str]:

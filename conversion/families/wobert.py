@@ -15,7 +15,9 @@ def bert_fields(settings: Settings, vocabulary: Vocabulary) -> dict[str, object]
     width = values.pop("embedding_size")
     # transformers' old NEZHAs have an embedding_size that nothing reads.
     if width not in (None, values["hidden_size"]) and settings.ignored.get("model_type") != "nezha":
-        raise CheckpointError(f"{settings.path}: embedding_size is {width}, not hidden_size, {values['hidden_size']}")
+        raise CheckpointError(
+            f"{settings.path}: embedding_size is {width}, but in a BERT it equals hidden_size, {values['hidden_size']}"
+        )
     return {**values, "pad_token_id": vocabulary.special_ids()["[PAD]"], "layer_norm_eps": 1e-12}
 
 

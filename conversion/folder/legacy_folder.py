@@ -156,7 +156,9 @@ def unpack(path: Path, folder: Path, wanted: Callable[[str], bool] = lambda name
             name = _name(member).name
             is_small = name in SMALL or name.endswith((INDEX, f"{INDEX}.json"))
             if is_small and member.file_size > most_bytes(name):
-                raise CheckpointError(f"{path} has a {name} of more than {most_bytes(name):,} bytes")
+                raise CheckpointError(
+                    f"{path} has a {name} of {member.file_size:,} bytes; the limit is {most_bytes(name):,}"
+                )
         for member in members:
             target = folder / _name(member).name
             if target.exists():

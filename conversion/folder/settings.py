@@ -64,7 +64,9 @@ def read_settings(path: Path) -> Settings:
 
     width, heads = values["hidden_size"], values["num_attention_heads"]
     if width % heads or width // heads % 2:
-        raise CheckpointError(f"{path}: {heads} attention heads do not divide {width} into even sizes")
+        raise CheckpointError(
+            f"{path}: {heads} attention heads (num_attention_heads) do not divide {width} into even sizes"
+        )
     for name in ("attention_head_size", "attention_key_size"):
         if raw.pop(name, None) not in (None, width // heads):
             raise CheckpointError(f"{path}: {name} is not hidden_size / num_attention_heads, which is not supported")

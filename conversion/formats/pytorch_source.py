@@ -88,7 +88,9 @@ class PyTorchSource(Source):
         except Exception as error:  # a damaged file causes errors of every kind, even a seek before its start
             if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
                 raise
-            raise CheckpointError(f"{path} is damaged, or has more than tensors: code is never loaded") from None
+            raise CheckpointError(
+                f"{path} is damaged, or holds objects other than tensors; pickled code is never loaded"
+            ) from None
         if not isinstance(state, dict) or not all(
             isinstance(name, str) and isinstance(value, torch.Tensor) and value.layout == torch.strided
             for name, value in state.items()

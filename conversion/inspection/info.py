@@ -32,7 +32,9 @@ def info(where: str | Path, *, revision: str | None = None, token: str | None = 
     """
     path = Path(where)
     if revision is not None and path.exists():
-        raise ValueError(f"{where} is a local path; only repositories on the Hub have revisions like {revision!r}")
+        raise ValueError(
+            f"{where} is a local path, without revisions like {revision!r}; repositories on the Hub have them"
+        )
     if path.is_dir():
         sizes = {file.relative_to(path).as_posix(): file.stat().st_size for file in _files(path)}
         return folder_info(path, sizes, str(where) or ".", path.resolve().name)

@@ -48,7 +48,9 @@ RayAddress = Annotated[
 
 
 @app.callback()
-def commands(version: Version = False) -> None:
+def commands(
+    version: Version = False,
+) -> None:
     """Convert, inspect, publish, export and serve RoFormer models, make vocabularies, and search with vectors."""
 
 
@@ -258,7 +260,11 @@ def card(directory: SavedModel) -> None:
 
 
 @app.command()
-def bundle(directory: SavedModel, output: NewFolder, force: Force = False) -> None:
+def bundle(
+    directory: SavedModel,
+    output: NewFolder,
+    force: Force = False,
+) -> None:
     """Copy a saved model with its code, for programs that load it with trust_remote_code, without this package."""
     from ..hub import bundle as bundle_folder
 

@@ -100,7 +100,10 @@ def _check_graph(path: Path, name: str, files: dict[str, Path], tell: Callable[[
         raise ValueError(f"{path} is not a complete ONNX graph ({error}): export the model again") from None
     for entry in {entry.value for t in graph.initializer for entry in t.external_data if entry.key == "location"}:
         if str(PurePosixPath(name).parent / entry) not in files:
-            raise ValueError(f"{path} has weights in {entry!r}, which is missing or not published: put it there")
+            raise ValueError(
+                f"{path} keeps weights in {entry!r}, which is missing or not published: put that file beside the "
+                "graph, or export the model again"
+            )
 
 
 def without_local_paths(files: dict[str, Path | bytes]) -> dict[str, bytes]:

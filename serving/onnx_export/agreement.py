@@ -129,7 +129,9 @@ def compare(
             try:
                 outputs = session.run(list(expected), inputs)
             except Exception as error:  # ONNX Runtime has many types of errors
-                raise ServingError(f"ONNX Runtime fails on text {number + 1} of {name}: {sentence_of(error)}") from None
+                raise ServingError(
+                    f"ONNX Runtime cannot run text {number + 1} on {name}: {sentence_of(error)}"
+                ) from None
             outputs = dict(zip(expected, outputs, strict=True))
             _add(found[name], model, tokenizer, inputs, expected, outputs, counted=number < len(texts))
         advance()

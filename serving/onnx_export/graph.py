@@ -118,4 +118,7 @@ def check_graph(path: Path) -> None:
     try:
         onnx.checker.check_model(path, full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        raise ServingError(f"{path.name} is not valid ONNX; try another torch: {sentence_of(error)}") from None
+        raise ServingError(
+            f"{path.name} is not valid ONNX: {sentence_of(error)}; no folder was written. Try other versions of torch "
+            "and onnxruntime"
+        ) from None

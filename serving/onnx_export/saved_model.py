@@ -55,7 +55,9 @@ def saved_model(directory: str | Path, vectors: bool = False) -> SavedModel:
 def _class_to_export(path: Path, config: dict) -> tuple[str, bool]:
     """Return the name of the class, and whether it leaves out a language model."""
     if kind_of(config, word_level=False) is None:
-        raise ServingError(f"{path}: model_type is {config.get('model_type')!r}; expected RoFormer, NEZHA or BERT")
+        raise ServingError(
+            f"{path}: model_type is {config.get('model_type')!r}; only RoFormer, NEZHA and BERT can be exported"
+        )
     name = architecture_of(config)
     if name is None:
         raise ServingError(f"{path} has no architectures: add the name of the model's class there")
@@ -63,7 +65,9 @@ def _class_to_export(path: Path, config: dict) -> tuple[str, bool]:
     is_decoder = is_language_model or (name.endswith("Model") and config.get("is_decoder"))
     is_sim = config.get("prefix_lm") and config.get("add_pooling_layer")
     if name.endswith(("ForConditionalGeneration", "Seq2SeqModel")) or (is_decoder and not is_sim):
-        raise ServingError(f"{path}: {name} generates with a cache, which a graph lacks: serve it with transformers")
+        raise ServingError(
+            f"{path}: {name} generates text with a cache, which one graph cannot do: serve it with transformers"
+        )
     return ("RoFormerModel", is_language_model) if is_decoder else (name, False)
 
 
@@ -79,7 +83,10 @@ def load_model(saved: SavedModel) -> PreTrainedModel:
 
     kind = getattr(public_names, saved.architecture, None) or getattr(transformers, saved.architecture, None)
     if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
-        raise ServingError(f"{saved.folder}: neither this package nor transformers has a class {saved.architecture}")
+        raise ServingError(
+            f"{saved.folder / 'config.json'}: {saved.architecture} is not a model class of this package or of "
+            "transformers"
+        )
     options = {} if saved.pooling in (None, "pooler") else {"add_pooling_layer": False}
     with named_when_unreadable(saved.folder), no_transformers_bar(), no_warnings("transformers"):
         model, loading = kind.from_pretrained(
@@ -87,7 +94,10 @@ def load_model(saved: SavedModel) -> PreTrainedModel:
         )
     if absent := sorted(loading["missing_keys"]):
         more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
-        raise ServingError(f"{saved.folder} lacks weights of a {saved.architecture}: {absent[0]}{more}: save it again")
+        raise ServingError(
+            f"{saved.folder}: a {saved.architecture} needs the weights {absent[0]}{more}, which are missing: save the "
+            "model again"
+        )
     size = 4 * sum(parameter.numel() for parameter in model.parameters())
     if size > MOST_BYTES:
         raise ServingError(

@@ -49,7 +49,9 @@ def abilities_of(folder: Path) -> Abilities:
     word_level = has_words(entries)
     kind, architecture = described_kind(config, word_level), architecture_of(config)
     if kind is None:
-        raise ServingError(f"{folder}: model_type is {config.get('model_type')!r}; expected a RoFormer, NEZHA or BERT")
+        raise ServingError(
+            f"{folder}: model_type is {config.get('model_type')!r}; expected a model of the RoFormer family"
+        )
     task = task_of(config, word_level)
     layers, width = size_of(config, "num_hidden_layers"), size_of(config, "hidden_size")
     return Abilities(

@@ -27,7 +27,9 @@ def answer_question(served: ServedModel, question: str, context: str) -> tuple[l
     asked = len(tokenizer(question, add_special_tokens=False)["input_ids"])
     room = longest - asked - tokenizer.num_special_tokens_to_add(pair=True)
     if room < 1:
-        raise ServingError(f"the question has {asked} tokens, which leave no room in the {longest} that are read")
+        raise ServingError(
+            f"the question has {asked} tokens and leaves no room for the document: a model reads {longest} at once"
+        )
     encoded = tokenizer(
         question, context, truncation="only_second", max_length=longest, stride=min(OVERLAP, room // 2),
         return_overflowing_tokens=True, return_offsets_mapping=True,

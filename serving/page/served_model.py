@@ -95,7 +95,9 @@ class ServedModel:
             raise ServingError(f"{name} is empty: write something, or click an example")
         # The length is in UTF-16, as in browsers, which let one character more than the limit through.
         if len(text.encode("utf-16-le", "surrogatepass")) // 2 > self.longest_text:
-            raise ServingError(f"{name} has more than {self.longest_text:,} characters, the maximum here: shorten it")
+            raise ServingError(
+                f"{name} has more than {self.longest_text:,} characters, the most that this page accepts: shorten it"
+            )
         return text
 
     def checked_lines(self, text: object, name: str) -> list[str]:

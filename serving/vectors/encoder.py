@@ -106,7 +106,10 @@ class TextEncoder:
                 f"{config.vocab_size:,}: copy the vocab.txt of the model's training there"
             )
         if getattr(config, "is_decoder", False) and not getattr(config, "prefix_lm", False):
-            raise ServingError(f"{folder} is a decoder (is_decoder), which has no vectors of texts: name an encoder")
+            raise ServingError(
+                f"{folder} is a decoder (is_decoder), whose tokens do not attend to later ones, so it has no vectors "
+                "of texts: name an encoder"
+            )
         self.pooling = pooling_of(folder, config.to_dict())
         self.width = config.hidden_size
         self.overlap, self._option = overlap, "max_length" if overlap is None else "chunk"

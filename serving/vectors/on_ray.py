@@ -108,7 +108,9 @@ def _connected(address: str) -> Iterator[None]:
         return
     local = address == LOCAL
     if local and ray and _LOCAL.items() - os.environ.items():
-        raise ServingError("ray was imported without the settings of a local Ray: call ray.init() first")
+        raise ServingError(
+            "ray was imported without the settings of a local Ray: call ray.init(), whose Ray is then used"
+        )
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     os.environ |= _LOCAL if local else {}

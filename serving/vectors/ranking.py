@@ -157,8 +157,14 @@ def _model_of(run: dict, folder: VectorFolder, model: str | Path | None) -> Path
         if model_identity(place) == run["model"]:
             return place
     if places:
-        raise ServingError(f"{places[0]} is not the model of {folder.path}, or has changed: give that with --model")
-    raise ServingError(f"the model of {folder.path}, {str(name)!r}, is neither here nor beside it: give --model")
+        raise ServingError(
+            f"{places[0]} is not the model that made the vectors in {folder.path}, or has changed since: give the "
+            "folder of that model with --model"
+        )
+    raise ServingError(
+        f"the model of {folder.path}, {str(name)!r}, is neither in the current folder nor beside the vectors: give its "
+        "folder with --model"
+    )
 
 
 def _normalised(vectors: np.ndarray) -> np.ndarray:

@@ -123,7 +123,9 @@ class Texts:
                     continue
                 name = (Path(short) / path.relative_to(source)).as_posix()
                 if name in files:
-                    raise ServingError(f"{files[name]} and {path} are both {name} in ids: name the folder of both")
+                    raise ServingError(
+                        f"{files[name]} and {path} would both be called {name} in ids: name a folder that has both"
+                    )
                 files[name] = path
                 seen.add(path.resolve())
                 found.append(self._file(path, name))
@@ -159,7 +161,9 @@ class Texts:
         if self.id_field is None:
             return f"{name}:{number}", text
         if isinstance(id_, bool) or not isinstance(id_, (str, int)) or id_ == "":
-            raise ServingError(f"{where} {number}: the field {self.id_field!r} is {id_!r}; expected text or an integer")
+            raise ServingError(
+                f"{where} {number}: the field {self.id_field!r} is {id_!r}; expected a string or an integer as id"
+            )
         return str(id_), text
 
     def _line_pieces(self, path: Path, name: str) -> Pieces:
@@ -183,7 +187,9 @@ class Texts:
         """Open a Parquet file or a data set; `batches` reads the columns."""
         for column, option in zip(self._columns, ("--field", "--id-field"), strict=False):
             if column not in schema.names:
-                raise ServingError(f"{where} has no column {column!r}, but {', '.join(schema.names)}: give {option}")
+                raise ServingError(
+                    f"{where} has no column {column!r}, but {', '.join(schema.names)}: name the column with {option}"
+                )
         kind = schema.field(self.field).type
         kind = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
         if kind not in (pyarrow.string(), pyarrow.large_string(), pyarrow.string_view()):

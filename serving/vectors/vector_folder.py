@@ -61,7 +61,10 @@ class VectorFolder:
                 found = json.loads(place.read_bytes())
         except FileNotFoundError:
             if self.path.is_dir() and any(not path.name.endswith(UNFINISHED) for path in self.path.iterdir()):
-                raise ServingError(f"{self.path} has other files but no {RUN}: restore it, or name another") from None
+                raise ServingError(
+                    f"{self.path} has other files but no {RUN}, so it is not a folder of vectors: name another, or "
+                    "restore that file if it was one"
+                ) from None
             return None
         except (ValueError, RecursionError, pyarrow.ArrowException):
             found = None

@@ -51,7 +51,10 @@ def fresh_model(
     if isinstance(fields, str) and fields in SIZES:
         layers, width = SIZES[fields]
         fields = dict(
-            num_hidden_layers=layers, hidden_size=width, num_attention_heads=width // 64, intermediate_size=4 * width
+            num_hidden_layers=layers,
+            hidden_size=width,
+            num_attention_heads=width // 64,
+            intermediate_size=4 * width,
         )
     if isinstance(fields, (str, Path)):
         try:
@@ -83,7 +86,10 @@ def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase, seed: i
     has_own = not Path(place).is_dir() or any((Path(place) / name).exists() for name in ("vocab.txt", "tokenizer.json"))
     own = transformers.AutoTokenizer.from_pretrained(place).get_vocab() if has_own else tokenizer.get_vocab()
     if config.vocab_size < len(tokenizer) or own != tokenizer.get_vocab():
-        raise TrainingError(f"{place} has another vocabulary: leave out --tokenizer, or run `roformer vocab-init`")
+        raise TrainingError(
+            f"{place} has another vocabulary than the tokenizer: leave out --tokenizer, or give the checkpoint the new "
+            "vocabulary with `roformer vocab-init`"
+        )
     set_seed(seed)
     model = RoFormerForMaskedLM.from_pretrained(place, dtype=torch.float32)
     if name := first_not_finite(model):
