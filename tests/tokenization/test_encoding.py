@@ -37,6 +37,7 @@ def words():
     return RoFormerTokenizer(str(FIXTURES / "vocab.txt"))
 
 
+SIDE = st.sampled_from(["left", "right"])
 TEXT = st.text(st.sampled_from("今天气非常好，。我们ABCabz019 .é㐀"), max_size=24)
 OPTIONS = st.fixed_dictionaries(
     {
@@ -87,11 +88,10 @@ OLD_TOKENIZERS = reference_from("tokenizers", "0.23.3", "it numbers the words of
 
 @OLD_TOKENIZERS
 @max_examples(250)
-@given(
-    st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=3), st.booleans(), OPTIONS, st.sampled_from(["left", "right"])
-)
-def test_every_option_as_bert_tokenizer_fast(ours, theirs, texts, pair, options, side):
-    ours.truncation_side = theirs.truncation_side = side
+@given(st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=3), st.booleans(), OPTIONS, SIDE, SIDE)
+def test_every_option_as_bert_tokenizer_fast(ours, theirs, texts, pair, options, truncation_side, padding_side):
+    ours.truncation_side = theirs.truncation_side = truncation_side
+    ours.padding_side = theirs.padding_side = padding_side
     columns = [list(column) for column in zip(*texts, strict=True)][: 1 + pair]
     mine = answer(ours, *columns, **options)
     other = answer(theirs, *columns, **options)

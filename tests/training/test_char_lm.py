@@ -28,6 +28,7 @@ def results(folder, seed):
     return {path.parent.name: json.loads(path.read_text(), parse_constant=pytest.fail) for path in paths}
 
 
+@pytest.mark.slow
 def test_processes_share_a_folder_and_a_killed_run_goes_on(folder, run_here):
     kill_at(SCRIPT, folder, "runs/seed-0/after/checkpoints/checkpoint-*/trainer_state.json", *arguments("runs"))
     finished = results(folder / "runs", 0)

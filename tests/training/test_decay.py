@@ -60,6 +60,7 @@ def test_products_are_means_over_pairs_of_vectors():
     assert mean_products(queries, keys, torch.tensor(distances), theta).tolist() == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_script_draws_and_prints_the_bounds(tmp_path):
     picture = tmp_path / "decay.png"
     picture.write_text("an older one")

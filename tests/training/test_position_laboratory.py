@@ -221,6 +221,7 @@ def results(folder):
     return json.loads((folder / "results.json").read_text(), parse_constant=pytest.fail)
 
 
+@pytest.mark.slow
 def test_encodings_are_compared(folder):
     code, out, err = run(SCRIPT, folder, *arguments("whole", *SEVERAL))
     assert code == 0, err

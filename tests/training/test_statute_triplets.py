@@ -169,6 +169,7 @@ def test_titles_of_one_matter_are_told(matter, other, one, monkeypatch):
     assert of_one_matter(matter, other) == of_one_matter(other, matter) == one
 
 
+@pytest.mark.slow
 def test_the_same_seed_makes_the_same_triplets_and_another_does_not(run, tmp_path):
     texts = [make_statute(matter) for matter in MATTERS]
     assert run(texts)[0] == 0

@@ -92,6 +92,7 @@ def results(folder):
     return json.loads((folder / "results.json").read_text(encoding="utf-8"), parse_constant=pytest.fail)
 
 
+@pytest.mark.slow
 def test_it_learns_to_translate_and_keeps_the_best_model(folder):
     code, out, err = run(SCRIPT, folder, *arguments("runs", *QUICK, "--seeds", 0, 1))
     assert code == 0, err
