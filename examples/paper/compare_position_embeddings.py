@@ -15,6 +15,7 @@ prints the tables.
 """
 
 import argparse
+import json
 from collections import defaultdict
 from dataclasses import replace
 from itertools import product
@@ -92,11 +93,15 @@ def train(folder: Path, encoding: str, seed: int, stages: list[Stage], chosen: a
     pretrain(model, tokenizer, stages, corpus, folder, held_out, seed, **options)
 
 
+def trial_folder(encoding: str, rate: float, chosen: argparse.Namespace) -> Path:
+    return chosen.output / "trials" / f"{encoding}-{rate:g}-{chosen.trial_steps}"
+
+
 def best_rate(encoding: str, stage: Stage, chosen: argparse.Namespace) -> float:
     """Try each learning rate, and return the one with the lowest held-out loss."""
     losses = {}
     for rate in chosen.learning_rates:
-        folder = chosen.output / "trials" / f"{encoding}-{rate:g}-{chosen.trial_steps}"
+        folder = trial_folder(encoding, rate, chosen)
         if not (chosen.resume and (folder / "model").exists()):  # several processes may read a finished trial
             trial = replace(stage, learning_rate=rate, steps=chosen.trial_steps)
             train(folder, encoding, 0, [trial], chosen)  # seed 0, whatever the process's own
@@ -105,6 +110,20 @@ def best_rate(encoding: str, stage: Stage, chosen: argparse.Namespace) -> float:
     tried = ", ".join(f"{loss:.3f} with {rate:g}" for rate, loss in losses.items())
     print(f"{encoding} positions: learning rate {best:g}; held-out loss after {chosen.trial_steps:,} steps: {tried}")
     return best
+
+
+def check_trials(folder: Path, encoding: str, chosen: argparse.Namespace) -> None:
+    """Raise a TrainingError if a trial differs from the run in `folder` in more than its rate, steps and seed."""
+
+    def common(path: Path) -> dict:
+        saved = json.loads((path / "settings.json").read_text(encoding="utf-8"))
+        stages = [stage | {"learning_rate": None, "steps": None} for stage in saved["settings"]["stages"]]
+        return saved | {"settings": saved["settings"] | {"seed": None, "stages": stages}}
+
+    for rate in chosen.learning_rates:
+        trial = trial_folder(encoding, rate, chosen)
+        if common(trial) != common(folder):
+            raise TrainingError(f"{trial} had other settings or data than {folder}: begin again in another --output")
 
 
 def tables(runs: Runs, rates: dict[str, float]) -> dict[str, Table]:
@@ -151,6 +170,7 @@ def main() -> None:
     for seed, (encoding, rate) in product(chosen.seeds, rates.items()):
         folder = chosen.output / f"seed-{seed}" / encoding
         train(folder, encoding, seed, [*stages[:-1], replace(stages[-1], learning_rate=rate)], chosen)
+        check_trials(folder, encoding, chosen)
         runs[encoding][seed] = run_curves(folder)
     panels = {}
     for title, curve in ("training loss, smoothed", "training"), ("held-out loss", "held_out"):

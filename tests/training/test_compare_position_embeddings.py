@@ -119,6 +119,15 @@ def test_damaged_logs_are_named(content, run, folder):
     assert_states(err, "runs/seed-0/none", "log.json", "restore it")
 
 
+def test_trials_of_another_corpus_choose_no_rate(run, folder):
+    arguments = ["--encodings", "rotary", "--learning-rates", "1e-3", "--trial-steps", "2"]
+    assert run(*arguments, "--trials-only")[0] == 0
+    (folder / "corpus.txt").write_text("\n".join(TEXTS * 2), encoding="utf-8")
+    code, _, err = run(*arguments)
+    assert code == 1
+    assert_states(err, "runs/trials/rotary-0.001-2", "other settings or data", "--output")
+
+
 def test_processes_share_trials_and_runs(run, seen, folder):
     """Each process has runs of its own; the last command trains nothing, and compares the seeds."""
     rates = ["--learning-rates", "1e-3", "0.1", "--trial-steps", "2"]
