@@ -1,7 +1,7 @@
 """Console output of commands: progress bars, summaries, and errors as one line."""
 
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import cache
 from logging import ERROR, WARNING, getLogger
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -86,12 +86,13 @@ class Hidden:
 @cache  # all threads share one
 def no_warnings(library: str) -> Hidden:
     """Return a block that hides the warnings of a library, unless the user chose another level than the default."""
-    logger = getLogger(library)
-    return Hidden(
-        lambda: logger.getEffectiveLevel() != WARNING,
-        partial(logger.setLevel, ERROR),
-        partial(logger.setLevel, logger.level),
-    )
+    logger, levels = getLogger(library), []
+
+    def hide() -> None:
+        levels.append(logger.level)
+        logger.setLevel(ERROR)
+
+    return Hidden(lambda: logger.getEffectiveLevel() != WARNING, hide, lambda: logger.setLevel(levels.pop()))
 
 
 @cache

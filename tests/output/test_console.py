@@ -56,7 +56,8 @@ def test_blocks_of_two_threads_that_overlap(hiding_and_shows):
 
 def test_a_level_that_the_user_chose_stays():
     logger = logging.getLogger("another_library")
-    logger.setLevel(logging.INFO)
-    with no_warnings("another_library"):
-        assert logger.level == logging.INFO
-    assert logger.level == logging.INFO
+    for level, within in (logging.INFO, logging.INFO), (logging.WARNING, logging.ERROR), (logging.INFO, logging.INFO):
+        logger.setLevel(level)
+        with no_warnings("another_library"):
+            assert logger.level == within
+        assert logger.level == level
