@@ -485,7 +485,7 @@ def test_refreshing_measures_anew_and_keeps_what_people_wrote(folder):
     text = path.read_text(encoding="utf-8")
     facts = read_facts(text)
     shards = sorted(folder.glob("model-*.safetensors"))
-    assert len(shards) > 1 and not report.new and "dtype" in report.facts
+    assert len(shards) > 1 and not report.new and "dtype" in report.facts and "facts: " in str(report)
     assert {name for name in facts if name.startswith("file ")} == {f"file {shard.name}" for shard in shards}
     for shard in shards:
         assert facts[f"file {shard.name}"].endswith(digest(shard))
@@ -514,6 +514,7 @@ def test_the_card_of_a_release_stays_one_under_another_name(tmp_path, converted,
     )
     report = write_card(folder)
     assert report.fields == ["license"]
+    assert "updated" in str(report) and "added to the metadata: license" in str(report)
     assert ModelCard((folder / "README.md").read_text(encoding="utf-8")).data.license == "apache-2.0"
     assert read_facts((folder / "README.md").read_text(encoding="utf-8"))["source"] == name
 
