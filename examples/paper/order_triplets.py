@@ -4,11 +4,12 @@
     python examples/paper/order_triplets.py split/train/laws.jsonl.gz split/held_out/laws.jsonl.gz TOKENIZER \\
         --length 256 512 1024 --output order
 
-A ends at some sentence of a statute, B follows, and C has the sentences of B in another order. Each of A and B has as
-many whole sentences as fit into half of a pair of --length tokens of TOKENIZER, a folder of a saved tokenizer. B and C
-have the same tokens, as often. The label is random. OUTPUT/256 has train.jsonl, validation.jsonl and test.jsonl, and so
-on for each length, with the same places in the same statutes in the same rows: a longer text contains the shorter one.
-OUTPUT/statutes.json has the number of the statute of each test row, for a bootstrap clustered by statute.
+A ends at some sentence of a statute, B follows, and C has the sentences of B in another order, in which neighbouring
+sentences share about as many words as in B. Each of A and B has as many whole sentences as fit into half of a pair of
+--length tokens of TOKENIZER, a folder of a saved tokenizer. B and C have the same tokens, as often. The label is
+random. OUTPUT/256 has train.jsonl, validation.jsonl and test.jsonl, and so on for each length, with the same places in
+the same statutes in the same rows: a longer text contains the shorter one. OUTPUT/statutes.json has the number of the
+statute of each test row, for a bootstrap clustered by statute.
 
 Training and validation triplets are from the first file, test triplets from the second; no statute, nor another with
 its title, is in two splits. Texts are cleaned as by statute_triplets.py; parentheses, enumerations and references to
@@ -51,6 +52,7 @@ from modeling_roformer.training import (
 SENTENCE = re.compile(r"[^。]+。")  # what follows an article's last 。 is a heading or a table
 LEAST = 4  # sentences of B: 24 orders
 FULL = 2 / 3  # share of its tokens that A and B have at least
+EXCHANGES = 200  # of two sentences, that are tried to bring C nearer to B
 # What is said in parentheses, their numbers among it, characters that are not printed, and what tells where a sentence
 # stands.
 REMOVED = re.compile(
@@ -80,8 +82,32 @@ def sentences_of(articles: list[str]) -> list[str]:
     return [cleaned for of in found for sentence in of if len(cleaned := sentence.lstrip("、，；：")) > 1]
 
 
+def another_order(similar: np.ndarray, some: random.Random) -> list[int]:
+    """Return another order of the rows of `similar`, 0 first, whose neighbours are about as similar as 0, 1, 2, …"""
+    given = order = [*range(len(similar))]
+
+    def cues(order: list[int]) -> np.ndarray:
+        neighbours = similar[order[:-1], order[1:]]
+        return np.array([neighbours[0], neighbours.sum()])
+
+    while order == given:
+        order = [0, *some.sample(given[1:], len(given) - 1)]
+    distance = abs(cues(order) - cues(given)).sum()
+    for _ in range(EXCHANGES):
+        one, other = some.sample(given[1:], 2)
+        changed = order.copy()
+        changed[one], changed[other] = order[other], order[one]
+        if changed != given and (changed_distance := abs(cues(changed) - cues(given)).sum()) < distance:
+            order, distance = changed, changed_distance
+    return order
+
+
 def triplets_of(
-    sentences: list[str], lengths: list[int], tokenizer: PreTrainedTokenizerBase, some: random.Random
+    sentences: list[str],
+    lengths: list[int],
+    tokenizer: PreTrainedTokenizerBase,
+    vectorizer: TfidfVectorizer,
+    some: random.Random,
 ) -> Iterator[dict[int, tuple[str, str, str]]]:
     """Yield A, B and C of each length, around each place in random order that has them at all lengths."""
 
@@ -90,6 +116,7 @@ def triplets_of(
 
     ends = np.cumsum([0, *(len(ids(sentence)) for sentence in sentences)])
     special = tokenizer.num_special_tokens_to_add(pair=True)
+    vectors = vectorizer.transform(sentences)
     for place in some.sample(range(1, len(sentences)), max(0, len(sentences) - 1)):
         found = {}
         for length in lengths:
@@ -99,8 +126,9 @@ def triplets_of(
             b = sentences[place:end]
             if min(ends[place] - ends[start], ends[end] - ends[place]) < FULL * most or len({*b}) < max(LEAST, len(b)):
                 break
-            while (c := some.sample(b, len(b))) == b:
-                pass
+            near = vectors[place - 1 : end]
+            order = another_order((near @ near.T).toarray(), some)
+            c = [sentences[place - 1 + row] for row in order[1:]]
             texts = tuple(map("".join, (sentences[start:place], b, c)))
             of_a, of_b, of_c = map(ids, texts)
             # A word may cross the end of a sentence, and unknown words may make two sentences one.
@@ -112,10 +140,15 @@ def triplets_of(
 
 
 def make_triplets(
-    laws: dict[str, list[str]], number: int, lengths: list[int], tokenizer: PreTrainedTokenizerBase, some: random.Random
+    laws: dict[str, list[str]],
+    number: int,
+    lengths: list[int],
+    tokenizer: PreTrainedTokenizerBase,
+    vectorizer: TfidfVectorizer,
+    some: random.Random,
 ) -> list[dict[int, dict]]:
     """Return triplets by length, each with its statute: one of each statute in turn, until there are enough."""
-    waiting = deque((name, triplets_of(of, lengths, tokenizer, some)) for name, of in laws.items())
+    waiting = deque((name, triplets_of(of, lengths, tokenizer, vectorizer, some)) for name, of in laws.items())
     labels = some.sample(("BC" * number)[:number], number)
     rows = []
     while waiting and len(rows) < number:
@@ -156,10 +189,8 @@ def cues(triplets: list[dict], name: str, vectorizer: TfidfVectorizer) -> dict[s
     }
 
 
-def known_from(train: list[dict], test: list[dict]) -> dict[str, float]:
+def known_from(train: list[dict], test: list[dict], vectorizer: TfidfVectorizer) -> dict[str, float]:
     """Return the test accuracy of each cue, and of all together. A tie counts half."""
-    vectorizer = TfidfVectorizer(analyzer=JiebaSegmenter(), sublinear_tf=True)
-    vectorizer.fit(triplet[name] for triplet in train for name in "AB")
 
     def differences(triplets: list[dict]) -> dict[str, sparse.csr_matrix]:
         of_b, of_c = (cues(triplets, name, vectorizer) for name in "BC")
@@ -213,11 +244,13 @@ def main() -> None:
         some.shuffle(names)
         first = round(len(names) * chosen.validation / (chosen.validation + chosen.train))
         statutes = {"train": names[first:], "validation": names[:first], "test": [*held_out]}
+        vectorizer = TfidfVectorizer(analyzer=JiebaSegmenter(), sublinear_tf=True)
+        vectorizer.fit(sentence for name in statutes["train"] for sentence in laws[name])
         triplets = {}
-        for part, of in statutes.items():
+        for part, of in track(statutes.items(), "triplets"):
             wanted = getattr(chosen, part)
             sentences = {name: held_out[name] if part == "test" else laws[name] for name in of}
-            triplets[part] = make_triplets(sentences, wanted, lengths, tokenizer, some)
+            triplets[part] = make_triplets(sentences, wanted, lengths, tokenizer, vectorizer, some)
             if len(triplets[part]) < wanted:
                 raise TrainingError(
                     f"--{part} {wanted:,}: its {len(of):,} statutes give {len(triplets[part]):,} triplets: give fewer, "
@@ -229,7 +262,9 @@ def main() -> None:
             for part in SPLITS:
                 lines = (json.dumps(row[length], ensure_ascii=False) + "\n" for row in triplets[part])
                 (folder / str(length) / f"{part}.jsonl").write_text("".join(lines), encoding="utf-8")
-            known[length] = known_from(*([row[length] for row in triplets[part]] for part in ("train", "test")))
+            known[length] = known_from(
+                *([row[length] for row in triplets[part]] for part in ("train", "test")), vectorizer
+            )
         of_test = [row[lengths[0]]["statute"] for row in triplets["test"]]
         numbers = [statutes["test"].index(name) for name in of_test]
         (folder / "statutes.json").write_text(json.dumps({"test": numbers}) + "\n", encoding="utf-8")
