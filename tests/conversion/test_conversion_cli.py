@@ -196,7 +196,7 @@ def test_a_distance_that_is_none(run, tmp_path):
 
 @pytest.mark.parametrize("name", ["every_dtype", "nothing"])
 def test_folders_of_something_else(name, run, tmp_path):
-    assert_refused(run("convert", LEGACY / name, tmp_path / "output"), tmp_path, name, left=())
+    assert_refused(run("convert", LEGACY.parent / name, tmp_path / "output"), tmp_path, name, left=())
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -27,6 +27,7 @@ from modeling_roformer.conversion.formats.tensor_bundle import Entry, TensorBund
 from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle, write_index
 
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
+EVERY_DTYPE = LEGACY.parent / "every_dtype"
 NUMPY_DTYPES = ["float32", "float64", "float16", "int32", "int64"]
 
 
@@ -130,7 +131,7 @@ def test_names_and_dtypes_that_cannot_be_written(tmp_path):
 # What TensorFlow wrote.
 
 
-@pytest.mark.parametrize("folder", sorted(path.parent for path in LEGACY.glob("*/*.index")), ids=lambda path: path.name)
+@pytest.mark.parametrize("folder", [*sorted(LEGACY.iterdir()), EVERY_DTYPE], ids=lambda path: path.name)
 def test_our_index_is_tensorflows_byte_for_byte(folder, tmp_path):
     (index,) = folder.glob("*.index")
     bundle = TensorBundle(index.with_suffix(""))
@@ -139,8 +140,8 @@ def test_our_index_is_tensorflows_byte_for_byte(folder, tmp_path):
 
 
 def test_bfloat16_as_tensorflow_wrote_it():
-    bundle = TensorBundle(LEGACY / "every_dtype" / "model.ckpt")
-    expected = np.load(LEGACY / "every_dtype" / "expected.npz")
+    bundle = TensorBundle(EVERY_DTYPE / "model.ckpt")
+    expected = np.load(EVERY_DTYPE / "expected.npz")
     assert {entry.dtype for entry in bundle.entries.values()} == set(dtypes.STORAGE)
     for name, entry in bundle.entries.items():
         found = bundle.read(name)
