@@ -48,8 +48,29 @@ def test_links_lead_somewhere(page):
             assert heading in {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}, heading
 
 
-def test_the_readme_is_short_and_every_page_is_found():
-    assert PAGES["README.md"].count("\n") <= 200
+def paragraphs(page: str) -> list[str]:
+    """Return the paragraphs of a text, and the items of its lists, without code, tables and headings."""
+    text = re.sub(r"^```[\s\S]*?^```$|^(?: {4}|#|\||<!--).*$", "\n", page, flags=re.MULTILINE)
+    return [found for found in re.split(r"\n\s*\n|\n(?=[-*] |\d+\. )", text) if found.strip()]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_paragraph_is_long(page):
+    assert [found for found in paragraphs(PAGES[page]) if len(found.split()) > 90] == []
+
+
+def test_paragraphs_are_found():
+    page = f"# a\n\none two\nthree\n- four\n- five\n\n```bash\na\n\nb\n```\n\n| a |\n\n    code\n{'six ' * 91}\n"
+    assert [len(found.split()) for found in paragraphs(page)] == [3, 2, 2, 91]
+
+
+def test_the_guide_and_the_readme_are_short():
+    guide = [page for page in DOCS if page not in ("docs/experiments.md", "docs/figures.md")]
+    assert sum(len(PAGES[page].split()) for page in guide) <= 18_000
+    assert PAGES["README.md"].count("\n") <= 150
+
+
+def test_every_page_is_found():
     for page in DOCS:
         name = page.removeprefix("docs/")
         assert name == "index.md" or f"({name})" in PAGES["docs/index.md"], page
