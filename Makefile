@@ -56,7 +56,7 @@ test-js: $(TOOLS)
 		&& npm install --prefix $(JS) --ignore-scripts --no-audit --no-fund --loglevel=error @huggingface/transformers@4.3.1; fi
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -m js -rs
 
-# The tools of docs/elsewhere.md, in an environment of their own: they bring some 300 packages.
+# The tools of docs/serving.md and docs/vectors.md, in an environment of their own: they bring some 300 packages.
 CLIENTS := .venv-clients
 test-clients: $(CLIENTS)/installed
 	OMP_NUM_THREADS=1 $(CLIENTS)/bin/python -m pytest -m clients -rs tests/clients

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -15,7 +14,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import pages
 from helpers.paths import REPOSITORY
 from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
 
@@ -24,8 +22,6 @@ from modeling_roformer.hub import bundle
 
 pytestmark = pytest.mark.clients
 
-PAGE = "docs/elsewhere.md"
-FILL, SAVE = [block for block in pages.blocks(PAGE) if "import mlflow" in block.code]
 BIN = Path(sys.executable).parent
 QUESTIONS = [("今天天气非常", ["好。", "热。"]), ("北京", ["下雨", "天气好"])]
 CHOOSE = """
@@ -51,6 +47,24 @@ doc_to_target: ""
 generation_kwargs: {max_gen_toks: 6, until: ["[UNK]"], do_sample: false}
 metric_list: [{metric: exact_match}]
 """
+FILL = """
+import mlflow
+from transformers import pipeline
+
+import modeling_roformer
+
+
+class Fill(mlflow.pyfunc.PythonModel):
+    def load_context(self, context):
+        self.pipeline = pipeline("fill-mask", model=context.artifacts["folder"])
+
+    def predict(self, context, model_input: list[str]) -> list[str]:
+        return [self.pipeline(text)[0]["token_str"] for text in model_input]
+
+
+mlflow.models.set_model(Fill())
+"""
+TEMPLATE = '{"chat_template": "{% for message in messages %}{{ message.content }}{% endfor %}"}'
 
 
 @pytest.fixture(scope="module")
@@ -186,22 +200,25 @@ def test_transformers_serve_completes_but_does_not_chat(gpt, folder):
 
 
 def test_transformers_serve_chats_with_a_template(gpt, folder):
-    (template,) = re.findall(r"--chat-template-kwargs '(.*)'`", pages.PAGES[PAGE])
     model = str(folder / "gpt-with-code")
     command = (BIN / "transformers", "serve", model, "--trust-remote-code", "--device", "cpu")
-    with served(*command, "--chat-template-kwargs", template, health="/health") as at:
+    with served(*command, "--chat-template-kwargs", TEMPLATE, health="/health") as at:
         messages = [{"role": "user", "content": "[CLS]北京"}]
         asked = {"model": model, "max_tokens": 6, "temperature": 0, "messages": messages}
         status, body = post(f"{at}/v1/chat/completions", asked)
     assert status == 200 and json.loads(body)["choices"][0]["message"]["content"] == written(gpt, "北京", 6)
 
 
-def test_mlflow(folder):
-    Path("fill.py").write_text(FILL.code, encoding="utf-8")
-    assert pages.run_code(SAVE, {"__name__": "__main__"}).endswith(SAVE.output)
+def test_mlflow():
+    import mlflow
+
+    Path("fill.py").write_text(FILL, encoding="utf-8")
+    folder = {"folder": "roformer-mini-zh"}
+    mlflow.pyfunc.save_model("fill", python_model="fill.py", artifacts=folder, pip_requirements=["modeling-roformer"])
     texts = ["今天[MASK]非常好。", "被告应当[MASK]借款。"]
     fill = pipeline("fill-mask", model="roformer-mini-zh", device="cpu")
     expected = [fill(text)[0]["token_str"] for text in texts]
+    assert mlflow.pyfunc.load_model("fill").predict(texts) == expected
     command = (BIN / "mlflow", "models", "serve", "--model-uri", "fill", "--env-manager", "local")
     with served(*command, health="/ping") as at:
         status, body = post(f"{at}/invocations", {"inputs": texts})

@@ -1,4 +1,4 @@
-"""Tools that train, explain and quantise: the blocks of docs/elsewhere.md, and the numbers behind them."""
+"""Tools that train, explain and quantise, used as docs/serving.md says, and the numbers behind that."""
 
 import os
 import re
@@ -8,23 +8,20 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
+from datasets import Dataset
 from helpers import pages
 from helpers.paths import REPOSITORY
 from safetensors.torch import load_file
 from torch.nn import functional as F
+from transformers import AutoModel, AutoTokenizer, DataCollatorWithPadding, TorchAoConfig, Trainer
 
 from modeling_roformer.conversion import convert
 from modeling_roformer.hub import bundle
 
 pytestmark = pytest.mark.clients
 
-PAGE = "docs/elsewhere.md"
-SECTION = pages.PAGES[PAGE].partition("## Training and serving\n")[2]
-BLOCKS = {
-    re.search(r"(?:from|import) (trl import SFT|trl import R|lightning|captum|torchao)", block.code)[1]: block
-    for block in pages.blocks(PAGE)
-    if block.language == "python" and block.code in SECTION and "mlflow" not in block.code
-}
+TABLE = pages.PAGES["docs/serving.md"].partition("### What to type in each tool\n")[2].partition("\n### ")[0]
 TRAIN = """
 import os, sys
 from datasets import Dataset
@@ -65,15 +62,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def here(folder, monkeypatch):
     monkeypatch.chdir(folder)
-
-
-def run(tool):
-    """Run the block of a tool, compare what it prints with the page, and return its names."""
     torch.manual_seed(0)
-    names = {"__name__": "__main__"}
-    printed = pages.run_code(BLOCKS[tool], names)
-    assert printed.endswith(BLOCKS[tool].output), f"{BLOCKS[tool]} prints\n{printed}"
-    return names
 
 
 def first_batch(trainer):
@@ -81,15 +70,25 @@ def first_batch(trainer):
     return next(iter(trainer.get_train_dataloader())), trainer.model.eval()
 
 
-def test_every_block_is_tested():
-    assert set(BLOCKS) == {"trl import SFT", "trl import R", "lightning", "captum", "torchao"}
+def test_each_line_of_python_on_the_page_is_tested():
+    lines = [line for line in re.findall(r"^\| [\w: -]+ \| `([^`]+)`", TABLE, re.MULTILINE) if " --" not in line]
+    source = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*.py"))
+    assert len(lines) == 5 and all(re.sub(r"\s", "", line) in re.sub(r"\s", "", source) for line in lines)
 
 
 def test_trl_computes_the_loss_of_the_next_words():
-    from trl import SFTTrainer
+    from trl import SFTConfig, SFTTrainer
 
-    trainer = run("trl import SFT")["trainer"]
-    assert trainer.state.global_step == 2
+    class OwnLossTrainer(SFTTrainer):
+        compute_loss = Trainer.compute_loss
+
+    trainer = OwnLossTrainer(
+        transformers.AutoModelForCausalLM.from_pretrained("converted/gpt"),
+        SFTConfig("sft", max_steps=2, bf16=False, report_to=[]),
+        train_dataset=Dataset.from_dict({"text": ["今天天气很好。", "天气不好。"] * 8}),
+        processing_class=AutoTokenizer.from_pretrained("converted/gpt"),
+    )
+    assert trainer.train().global_step == 2 and trainer.train_dataset[0]["text"] == "今天天气很好。[SEP]"
     batch, model = first_batch(trainer)
     with torch.inference_mode():
         logits = type(model).forward(model, batch["input_ids"], attention_mask=batch["attention_mask"]).logits[:, :-1]
@@ -102,7 +101,17 @@ def test_trl_computes_the_loss_of_the_next_words():
 
 
 def test_trl_computes_the_loss_of_pairs():
-    trainer = run("trl import R")["trainer"]
+    from trl import RewardConfig, RewardTrainer
+
+    tokenizer = AutoTokenizer.from_pretrained("roformer-mini-zh")
+    pairs = {"chosen_ids": ["押金应当退还。", "借款应当归还。"], "rejected_ids": ["不知道。", "无法回答。"]}
+    trainer = RewardTrainer(
+        transformers.AutoModelForSequenceClassification.from_pretrained("roformer-mini-zh", num_labels=1),
+        RewardConfig("reward", max_steps=2, learning_rate=1e-3, bf16=False, report_to=[]),
+        train_dataset=Dataset.from_dict({name: tokenizer(texts * 8).input_ids for name, texts in pairs.items()}),
+        processing_class=tokenizer,
+    )
+    assert trainer.train().global_step == 2
     batch, model = first_batch(trainer)
     with torch.inference_mode():
         better, worse = model(batch["input_ids"], attention_mask=batch["attention_mask"]).logits.double().chunk(2)
@@ -111,31 +120,73 @@ def test_trl_computes_the_loss_of_pairs():
 
 
 def test_lightning_saves_and_loads_what_it_trained():
-    names = run("lightning")
-    inputs = names["tokenizer"]("租客要求退还押金。", return_tensors="pt")
+    import lightning
+
+    class Classifier(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.model = transformers.AutoModelForSequenceClassification.from_pretrained("roformer-mini-zh")
+
+        def training_step(self, batch, index):
+            return self.model(**batch).loss
+
+        def configure_optimizers(self):
+            return torch.optim.AdamW(self.parameters(), lr=1e-3)
+
+    tokenizer = AutoTokenizer.from_pretrained("roformer-mini-zh")
+    texts = ["租客要求退还押金。", "被告没有归还借款。"] * 8
+    rows = [{**tokenizer(text), "labels": number % 2} for number, text in enumerate(texts)]
+    batches = torch.utils.data.DataLoader(rows, batch_size=8, collate_fn=DataCollatorWithPadding(tokenizer))
+    classifier = Classifier().train()
+    lightning.Trainer(max_epochs=5, accelerator="cpu", logger=False).fit(classifier, batches)
     (checkpoint,) = Path("checkpoints").glob("*.ckpt")
-    loaded = names["Classifier"].load_from_checkpoint(checkpoint).eval()
+    loaded = Classifier.load_from_checkpoint(checkpoint).eval()
+    inputs = tokenizer(texts[:2], return_tensors="pt", padding=True)
     with torch.inference_mode():
-        assert torch.equal(loaded.model(**inputs).logits, names["classifier"].model(**inputs).logits)
+        logits = classifier.model.eval()(**inputs).logits
+        assert torch.equal(loaded.model(**inputs).logits, logits) and logits.argmax(-1).tolist() == [0, 1]
 
 
 def test_captum_gives_shares_that_sum_to_the_difference():
-    names = run("captum")
+    from captum.attr import LayerIntegratedGradients
+
+    tokenizer = AutoTokenizer.from_pretrained("roformer-mini-zh")
+    model = transformers.AutoModelForMaskedLM.from_pretrained("roformer-mini-zh")
+    ids = tokenizer("今天[MASK]非常好。", return_tensors="pt").input_ids
+    place, word = ids[0].tolist().index(tokenizer.mask_token_id), tokenizer.convert_tokens_to_ids("天气")
+
+    def score(input_ids):
+        return model(input_ids).logits[:, place, word]
+
+    gradients = LayerIntegratedGradients(score, model.get_input_embeddings())
+    without = torch.where(ids < 100, ids, tokenizer.mask_token_id)
+    shares, error = gradients.attribute(ids, without, n_steps=100, return_convergence_delta=True)
+    assert shares.shape == (1, 7, 256) and abs(error.item()) < 0.05
     with torch.inference_mode():
-        difference = names["score"](names["inputs"].input_ids) - names["score"](names["without"])
-    assert names["shares"].sum().item() == pytest.approx(difference.item(), abs=0.05)
+        difference = score(ids) - score(without)
+    assert shares.sum().item() == pytest.approx(difference.item(), abs=0.05)
     assert abs(difference.item()) > 0.5
 
 
 def test_torchao_quantises_every_linear_layer_and_saves_what_it_computes():
-    names = run("torchao")
-    for model in (names["model"], names["loaded"]):
+    from torchao.quantization import Int8DynamicActivationInt8WeightConfig
+
+    folder = "roformer-mini-zh"
+    exact = AutoModel.from_pretrained(folder)
+    quantised = AutoModel.from_pretrained(
+        folder, quantization_config=TorchAoConfig(Int8DynamicActivationInt8WeightConfig())
+    )
+    quantised.save_pretrained("roformer-mini-zh-int8")
+    loaded = AutoModel.from_pretrained("roformer-mini-zh-int8")
+    inputs = AutoTokenizer.from_pretrained(folder)("租客要求房东退还房屋押金。", return_tensors="pt")
+    with torch.inference_mode():
+        vectors, rounded, again = (model(**inputs).last_hidden_state for model in (exact, quantised, loaded))
+    assert torch.cosine_similarity(vectors, rounded, dim=-1).min() > 0.99 and torch.equal(rounded, again)
+    for model in (quantised, loaded):
         kinds = {type(layer.weight.data) for layer in model.modules() if isinstance(layer, torch.nn.Linear)}
         assert len(kinds) == 1 and torch.Tensor not in kinds
-    size, exact = (
-        Path(name, "model.safetensors").stat().st_size for name in ("roformer-mini-zh-int8", "roformer-mini-zh")
-    )
-    assert 0.5 < size / exact < 0.6
+    size, whole = (Path(name, "model.safetensors").stat().st_size for name in ("roformer-mini-zh-int8", folder))
+    assert 0.5 < size / whole < 0.6
 
 
 @pytest.mark.parametrize("with_code", [False, True])

@@ -1,4 +1,4 @@
-"""Tools that use vectors: they get those of `roformer embed`, with the calls and the blocks of docs/elsewhere.md."""
+"""Tools that use vectors: they get those of `roformer embed`, with the calls and the blocks of docs/vectors.md."""
 
 import json
 import os
@@ -18,8 +18,8 @@ from modeling_roformer.serving.vectors.encoder import TextEncoder
 
 pytestmark = pytest.mark.clients
 
-PAGE = "docs/elsewhere.md"
-SECTION = pages.PAGES[PAGE].partition("## Vectors\n")[2].partition("\n## ")[0]
+PAGE = "docs/vectors.md"
+SECTION = pages.PAGES[PAGE].partition("## Vectors in other tools\n")[2].partition("\n## ")[0]
 TEXTS = ["房屋租赁合同到期，押金没有退还。", "被告借款五万元。", "两车相撞，被告负主要责任，应当赔偿损失。"]
 LONG = "天气很好。" * 1500  # 6,002 tokens
 
@@ -162,11 +162,9 @@ def test_txtai_reads_the_dense_layer_of_roformer_sim_as_the_page_says():
 
 
 BLOCKS = {
-    re.search(r"^(?:from|import) (?!jieba|datasets|sentence_tr|langchain_core)(\w+)", block.code, re.MULTILINE)[
-        1
-    ]: block
+    re.search(r"^(?:from|import) (?!jieba|datasets)(\w+)", block.code, re.MULTILINE)[1]: block
     for block in pages.blocks(PAGE)
-    if block.language == "python" and block.code in SECTION
+    if block.extra == "clients"
 }
 
 
@@ -188,50 +186,10 @@ def test_chromadb():
     assert_same(unit(cases["embeddings"]), own("roformer-mini-zh", cases["documents"]))
 
 
-def test_qdrant():
-    names = run("qdrant_client")
-    points, _ = names["client"].scroll("cases", with_vectors=True)
-    expected = own("roformer-mini-zh", [point.payload["text"] for point in points])
-    assert_same(np.array([point.vector for point in points]), expected)
-
-
-def test_faiss():
-    names = run("faiss")
-    expected = unit(own("roformer-mini-zh", names["cases"]))
-    assert_same(names["index"].reconstruct_n(0, 2), expected)
-    question = unit(own("roformer-mini-zh", ["租客要求房东退还房屋押金。"]))
-    assert names["cosines"][0, 0] == pytest.approx((expected @ question[0]).max(), abs=1e-6)
-
-
-def test_txtai():
-    ((case, score),) = [(row["text"], row["score"]) for row in run("txtai")["index"].search("押金没有退还", 1)]
-    one, other = unit(own("roformer-mini-zh", [case, "押金没有退还"]))
-    assert score == pytest.approx(one @ other, abs=1e-5)
-
-
-def test_langchain():
-    rows = run("langchain_huggingface")["store"].store.values()
-    expected = own("roformer-mini-zh", [row["text"] for row in rows])
-    assert_same(unit([row["vector"] for row in rows]), expected)
-
-
-def test_llama_index():
-    names = run("llama_index")
-    found = names["index"].as_retriever(similarity_top_k=1).retrieve("押金没有退还")[0]
-    one, other = unit(own("roformer-mini-zh", [found.text, "押金没有退还"]))
-    assert found.score == pytest.approx(one @ other, abs=1e-5)
-
-
 def test_keybert():
     for word, cosine in run("keybert")["keywords"]:
         one, other = unit(own("roformer-mini-zh", ["房屋租赁合同到期，押金没有退还。", word]))
         assert cosine == pytest.approx(one @ other, abs=1e-4)  # KeyBERT rounds to four digits
-
-
-def test_bertopic():
-    names = run("bertopic")
-    found = names["topics"].embedding_model.embed_documents(names["cases"][:3])
-    assert_same(unit(found), own("roformer-mini-zh", names["cases"][:3]))
 
 
 def test_setfit():
