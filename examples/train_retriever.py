@@ -5,7 +5,7 @@
 Questions are in .csv, .tsv, .jsonl or .parquet files, or in data sets on the Hub, with the columns `question` and
 `passage`. All passages are searched. Without --validation, a tenth of the passages of --train replaces it; without
 --test, --validation is the test. The other passages of a batch are negatives. With --hard-negatives, so are passages
-that MODEL ranks high for a question that they do not answer. --epochs 0 only evaluates. See docs/retrieval.md.
+that MODEL ranks high for a question that they do not answer. --epochs 0 only evaluates. See docs/vectors.md.
 """
 
 import argparse

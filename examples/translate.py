@@ -4,7 +4,7 @@
 
 Sentence pairs are in .csv, .tsv, .jsonl or .parquet files, or in data sets on the Hub (--source translation.de).
 Without --validation or --test, a tenth of --train replaces it. The model is the average of the last checkpoints. With
---position-encoding sinusoidal, it is the Transformer of the paper's Table 1. See docs/translation.md.
+--position-encoding sinusoidal, it is the Transformer of the paper's Table 1. See docs/reference.md.
 """
 
 import argparse

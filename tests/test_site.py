@@ -119,7 +119,7 @@ def test_links_that_leave_docs_lead_to_the_page_of_the_file():
     from site_tools.outside_links import with_site_links
 
     page = "[a](../modeling_roformer/rotary.py#x) [b](../model_cards) [c](serving.md#y)\n```\n[d](../README.md)\n```\n"
-    assert with_site_links(page, "docs/positions.md") == (
+    assert with_site_links(page, "docs/reference.md") == (
         "[a](repository/modeling_roformer/rotary.py.md#x) [b](repository/model_cards/README.md) [c](serving.md#y)\n"
         "```\n[d](../README.md)\n```\n"
     )
@@ -130,8 +130,8 @@ def test_links_that_leave_docs_lead_to_the_page_of_the_file():
 def test_links_without_a_file_are_left_for_mkdocs_to_report(link):
     from site_tools.outside_links import linked_paths, with_site_links
 
-    assert with_site_links(f"[a]({link})", "docs/positions.md") == f"[a]({link})"
-    assert linked_paths(f"[a]({link})", "docs/positions.md") == []
+    assert with_site_links(f"[a]({link})", "docs/reference.md") == f"[a]({link})"
+    assert linked_paths(f"[a]({link})", "docs/reference.md") == []
 
 
 def test_arguments_that_share_an_entry_get_one_each():

@@ -139,7 +139,7 @@ def test_a_worker_that_is_killed_is_replaced_and_no_port_is_open_to_others(saved
 
 @pytest.mark.ray
 def test_the_command_of_the_page(tmp_path):
-    (block,) = (block for block in pages.blocks("docs/vectors-of-a-corpus.md") if block.extra == "ray")
+    (block,) = (block for block in pages.blocks("docs/vectors.md") if block.extra == "ray")
     (tmp_path / "home").mkdir()
     (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
     convert(REPOSITORY / "examples" / "roformer-mini-zh", tmp_path / "roformer-mini-zh")
