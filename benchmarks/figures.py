@@ -49,7 +49,7 @@ INPUTS = {
     "mini": "roformer convert examples/roformer-mini-zh {mini}",
     "to_512": "roformer convert {data}/legacy_tf_trained {to_512}",
     "classifier": "python examples/finetune_classification.py {mini} --train {data}/sentiment/train.tsv.gz"
-    " --test {data}/sentiment/valid.tsv.gz --most 4000 --length 64 --epochs 1 --output {classifier}",
+    " --test {data}/sentiment/valid.tsv.gz --length 64 --epochs 1 --output {classifier}",
 }
 
 

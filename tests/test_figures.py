@@ -66,8 +66,9 @@ def test_the_scripts_and_the_code_of_each_part_exist():
         for path in part.paths():
             assert list(REPOSITORY.glob(path.removeprefix(":(glob)"))), f"{name}: {path}"
     for command in figures.INPUTS.values():
-        for script in re.findall(r"(?:examples|benchmarks)/[\w/.-]+", command or ""):
-            assert (REPOSITORY / script).exists(), command
+        for script in re.findall(r"(?:examples|benchmarks)/[\w/.-]+\.py", command):
+            source = (REPOSITORY / script).read_text(encoding="utf-8")
+            assert all(f'"{option}"' in source for option in re.findall(r"--[\w-]+", command)), command
 
 
 def test_the_options_of_each_part_exist():
