@@ -433,6 +433,32 @@ def test_position_encodings_of_several_seeds_are_one_table(tmp_path):
         assert_states(str(stop.value), *words)
 
 
+def test_pictures_are_drawn_from_kept_runs(tmp_path, monkeypatch, capsys):
+    import pictures
+
+    texts, savefig = [], pictures.Figure.savefig
+
+    def keep(figure, file):
+        texts.append(" ".join(text.get_text() for text in figure.findobj(lambda of: hasattr(of, "get_text"))))
+        savefig(figure, file)
+
+    monkeypatch.setattr(pictures.Figure, "savefig", keep)
+    names = ["retrieval-by-length", "translation", "position-encodings", "scorers"]
+    monkeypatch.setattr("sys.argv", ["pictures.py", *names, "--output", str(tmp_path)])
+    pictures.main()
+    assert capsys.readouterr().out.splitlines() == [str(tmp_path / f"{name}.png") for name in names]
+    scores = [row[3] for row in measure.texts_of(figures.read("articles")["tables"]["scores"])]
+    assert_states(texts[0], *scores, "8 articles lose")
+    assert_states(texts[1], "rotary", "sinusoidal", "range of 3 seeds")
+
+
+def test_each_picture_is_drawn_by_the_script_and_small():
+    import pictures
+
+    sizes = {path.stem: path.stat().st_size for path in (REPOSITORY / "docs").glob("*.png")}
+    assert sizes.keys() == {*pictures.PICTURES, "in-a-browser"} and max(sizes.values()) < 120_000, sizes
+
+
 def test_status_names_every_table(capsys):
     figures.status()
     *lines, last = capsys.readouterr().out.splitlines()

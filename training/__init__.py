@@ -39,10 +39,9 @@ __all__ = [
     "GLUE_TASKS", "RETRIEVAL_METRICS", "TRIPLET_BASELINES", "Corpus", "Difference", "DocumentTokenizer",
     "FiniteCallback", "MaskingCollator", "MuonAndAdamW", "NotFinite", "PassageSearch", "Run", "Stage", "TrainingError",
     "TripletAccuracy", "TripletCollator", "average_checkpoints", "bm25", "draw_learning_curves", "draw_panels",
-    "encode_labels", "exit_on_error",
-    "fine_tuning_rate", "fresh_model", "held_out_scores", "last_checkpoint", "load_data", "load_texts",
-    "load_tokenizer", "load_triplets", "near_duplicates", "paired_bootstrap", "pretrain", "print_scores",
-    "read_glue", "read_stages", "split_by", "spread", "start_run", "text_blind", "tf_idf",
+    "encode_labels", "exit_on_error", "fine_tuning_rate", "fresh_model", "held_out_scores", "last_checkpoint",
+    "load_data", "load_texts", "load_tokenizer", "load_triplets", "near_duplicates", "paired_bootstrap", "pretrain",
+    "print_scores", "read_glue", "read_stages", "split_by", "spread", "start_run", "text_blind", "tf_idf",
     "train_translation_tokenizer", "trained_model", "triplet_accuracy", "triplet_decisions", "triplet_results",
     "usual_stage",
 ]  # fmt: skip

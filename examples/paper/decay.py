@@ -69,7 +69,7 @@ def main() -> None:
     bound = upper_bound(distances, head_dim, theta)
     queries, keys = torch.randn(2, PAIRS, head_dim, generator=torch.Generator().manual_seed(0))
     curves = {
-        f"upper bound (3.4.3), d = {head_dim}, base {theta:g}": {"mean of |S_i|": bound},
+        f"upper bound of 3.4.3, d = {head_dim}, base {theta:g}": {"mean of |S_i|": bound},
         "mean |q·k| of random vectors": {
             "q and k independent": mean_products(queries, keys, distances, theta),
             "q = k": mean_products(keys, keys, distances, theta),

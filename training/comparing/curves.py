@@ -7,20 +7,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from ...files import write_whole
 from ..errors import TrainingError
 
 Points = Sequence[tuple[float, ...]]  # x, y and, for a band, its lower and upper end
-_PANELS = {
-    "loss": {"training": "loss", "held out": "eval_loss"},
-    "accuracy": {"training": "accuracy", "held out": "eval_accuracy"},
-}
 LEARNING = {"training loss": "loss", "validation loss": "eval_loss", "validation accuracy": "eval_accuracy"}
 _STAGE = re.compile(r"stage-([1-9]\d*)")
-_FEW = 40  # points; curves with fewer get a marker at each
-_MANY = 7  # curves; a legend of as many would hide some of them
-_STYLES = ("-", "--", "-.", ":")  # which a print without colours shows
+_ALWAYS = ("rotary", "learned", "sinusoidal", "none")  # look the same in every picture
+LOOKS = (  # colour, and marker and line, which a print without colours shows
+    ("#0072B2", "o-"), ("#D55E00", "s--"), ("#009E73", "^-."), ("#555555", "D:"), ("#CC79A7", "v-"), ("#E69F00", "P--"),
+    ("#56B4E9", ">-."), ("#8C564B", "<:"), ("#6A3D9A", "d-"), ("#98A000", "X--"),
+)  # fmt: skip
+STYLE = {"font.size": 14, "axes.titlesize": 14, "lines.linewidth": 2, "axes.grid": True, "grid.alpha": 0.4}
 
 
 def draw_panels(
@@ -33,38 +33,50 @@ def draw_panels(
 
     Args:
         picture: the file.
-        panels: title of each panel -> name of each curve -> its points (x, y), or (x, y, low, high) for a curve with a
-            band. A curve without points is left out.
+        panels: title of each panel, with the unit of y in parentheses at its end -> name of each curve -> its points
+            (x, y), or (x, y, low, high) for a curve with a band. A curve without points is left out.
         xlabel: label of the x axis in all panels, or title -> label.
         borders: places on the x axis to mark in all panels.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5 * len(panels), 4), layout="constrained")
-    handles = {}  # name of a curve that all panels have -> its handle
-    common = len({tuple(curves) for curves in panels.values()}) == 1
-    for axes, (title, curves) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
-        for number, (name, points) in enumerate(curves.items()):
-            if points:
-                x, y, *band = zip(*points, strict=True)
-                marker, style = "." if len(points) < _FEW else None, _STYLES[number % len(_STYLES)]
-                axes.plot(x, y, label=name, color=f"C{number}", marker=marker, linestyle=style)
-                if band:
-                    axes.fill_between(x, *band, color=f"C{number}", alpha=0.2, linewidth=0)
-        for border in borders:
-            axes.axvline(border, color="grey", linewidth=0.5)
-        axes.set(title=title, xlabel=xlabel if isinstance(xlabel, str) else xlabel[title])
-        if common and len(curves) >= _MANY:
-            handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-        elif any(curves.values()):
-            axes.legend()
-    if handles:
-        names = [name for name in curves if name in handles]
-        figure.legend([handles[name] for name in names], names, loc="outside right center")
-    FigureCanvasAgg(figure).print_png(drawn := io.BytesIO())
+    names = dict.fromkeys(name for curves in panels.values() for name in curves)
+    order = [*(dict.fromkeys(_ALWAYS) | names if names.keys() & {*_ALWAYS} else names)]
+    drawn, handles, in_common = io.BytesIO(), {}, len({tuple(curves) for curves in panels.values()}) == 1
+    with rc_context(STYLE):
+        figure = Figure(figsize=(4.7 * len(panels), 4.4), layout="constrained")
+        for column, (title, curves) in enumerate(panels.items(), 1):
+            axes = figure.add_subplot(1, len(panels), column)
+            handles |= {name: _draw(axes, name, order.index(name), of) for name, of in curves.items() if of}
+            for border in borders:
+                axes.axvline(border, color="grey", linewidth=0.5)
+            text, _, unit = title.removesuffix(")").partition(" (")
+            values = [value for points in curves.values() for _, *of in points for value in of]
+            is_line = any(len(points) > 1 for points in curves.values())
+            if is_line and max(values) - min(values) <= 0.02 * max(map(abs, values)):
+                text += f"\nflat: from {min(values):.4g} to {max(values):.4g}"
+            axes.set(title=text, ylabel=unit, xlabel=xlabel if isinstance(xlabel, str) else xlabel[title])
+            if not in_common and any(curves.values()):
+                axes.legend()
+        if in_common and handles:
+            ncols = max(1, 480 * len(panels) // (10 * max(map(len, names)) + 100))  # that fit, in pixels
+            figure.legend(handles=[*filter(None, map(handles.get, names))], loc="outside lower center", ncols=ncols)
+        figure.savefig(drawn)
     write_whole(picture, drawn.getvalue())
     return picture
+
+
+def _draw(axes: Any, name: str, number: int, points: Points) -> Any:
+    """Draw a curve, with up to 15 markers, and return its handle."""
+    (x, y, *band), (color, look) = zip(*points, strict=True), LOOKS[number % len(LOOKS)]
+    if band:
+        axes.fill_between(x, *band, color=color, alpha=0.2, linewidth=0)
+    if len(points) == 1:
+        note = {"textcoords": "offset points", "color": color, "bbox": {"fc": "#FFFFFFB0", "lw": 0, "pad": 0}}
+        axes.annotate(f"one point: {y[0]:.3g}", (x[0], y[0]), (9, 0), va="center", **note)
+    every = -(-len(points) // 15)  # from other places, so that markers of different curves lie apart
+    return axes.plot(x, y, look, color=color, label=name, markevery=(3 * number % every, every))[0]
 
 
 def stage_folders(output: str | Path) -> dict[int, Path]:
@@ -80,9 +92,7 @@ def read_logs(output: str | Path) -> tuple[list[dict], list[int]]:
     Raises a TrainingError if a log is damaged.
     """
     entries, ends = [], []
-    for path in (folder / "log.json" for folder in stage_folders(output).values()):
-        if not path.exists():  # the stage is not finished
-            continue
+    for path in filter(Path.exists, (folder / "log.json" for folder in stage_folders(output).values())):
         begun = ends[-1] if ends else 0
         try:
             log = json.loads(path.read_text(encoding="utf-8"))
@@ -99,11 +109,11 @@ def points(entries: Iterable[Mapping], name: str, against: str = "step") -> list
 
 
 def draw_curves(output: str | Path) -> Path:
-    """Draw loss and accuracy of all finished stages, in training and held out, into `curves.png` in the folder of a
-    run."""
+    """Draw loss and accuracy of all finished stages of a run into `curves.png` in its folder."""
     entries, ends = read_logs(output)
     panels = {
-        title: {curve: points(entries, name) for curve, name in names.items()} for title, names in _PANELS.items()
+        title: {"training": points(entries, name), "held out": points(entries, f"eval_{name}")}
+        for title, name in (("loss (nats per masked token)", "loss"), ("accuracy (share of masked tokens)", "accuracy"))
     }
     return draw_panels(Path(output) / "curves.png", panels, borders=ends[:-1])
 
@@ -113,27 +123,18 @@ def draw_learning_curves(
 ) -> Path:
     """Draw curves of a fine-tuning against its epochs, from Trainer's log of each seed. `names` maps the title of each
     panel to its name in the logs."""
-    panels = {
-        title: {f"seed {seed}": points(log, name, "epoch") for seed, log in logs.items()}
-        for title, name in names.items()
-    }
+    panels = {title: {f"seed {n}": points(log, of, "epoch") for n, log in logs.items()} for title, of in names.items()}
     return draw_panels(Path(picture), panels, xlabel="epoch")
 
 
 @dataclass(frozen=True)
 class RunCurves:
-    """Curves of a run of `pretrain`. Steps are counted over all stages.
+    """Curves of a run of `pretrain`. Steps are counted over all stages."""
 
-    training: smoothed training losses.
-    held_out: losses on held-out documents.
-    compared: those of the last stage: losses of stages with other lengths and masks are not comparable.
-    accuracy: the last held-out accuracy.
-    """
-
-    training: Points
-    held_out: Points
-    compared: Points
-    accuracy: float
+    training: Points  # smoothed losses
+    held_out: Points  # losses on held-out documents
+    compared: Points  # those of the last stage: losses of stages with other lengths and masks are not comparable
+    accuracy: float  # the last one on held-out documents
 
     @property
     def loss(self) -> float:
