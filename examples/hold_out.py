@@ -2,7 +2,8 @@
 
     python examples/hold_out.py zh_corpus OUTPUT [--share 0.1] [--most 600_000]
 
-OUTPUT/train and OUTPUT/held_out get a compressed JSON Lines file for each file of the corpus. No document of one has a
+OUTPUT/train and OUTPUT/held_out get a compressed JSON Lines file for each file of the corpus, or with --sample-by
+document, where a text file is one document, for each argument. No document of one has a
 near-duplicate in the other: two documents are near-duplicates if their sets of five consecutive characters have a
 Jaccard similarity of at least --similarity (0.5). All such pairs are found, within and across files. A document that is
 part of a much longer one is not similar to it.
@@ -27,6 +28,7 @@ def read_arguments() -> argparse.Namespace:
     add("corpus", type=Path, nargs="+", help="text (a document per line), JSON Lines, CSV, Parquet, or folders of them")
     add("output", type=Path, help="a new folder")
     add("--field", default="text", help="field or column of the text")
+    add("--sample-by", choices=("line", "document"), default="line", help="what is a document in a .txt file")
     add("--share", type=float, default=0.1, help="share of each file's characters to hold out, between 0 and 1")
     add("--most", type=int, default=600_000, metavar="N", help="hold out at most N characters of each file")
     add("--similarity", type=float, default=0.5, help="least similarity of near-duplicates, at most 1")
@@ -64,11 +66,12 @@ def held_out_documents(files: np.ndarray, lengths: np.ndarray, groups: np.ndarra
 
 def main() -> None:
     chosen = read_arguments()
-    sources = [file for place in chosen.corpus for file in files_of(place)]
-    names = [Path(file.name.removesuffix(".gz")).stem for file in sources]
+    by_line = chosen.sample_by == "line"
+    sources = [file for place in chosen.corpus for file in (files_of(place) if by_line else [place])]
+    names = [Path(file.absolute().name.removesuffix(".gz")).stem for file in sources]
     if len(set(names)) < len(names):
         raise TrainingError(f"{', '.join(map(str, sources))}: two have the same name: rename one")
-    texts = [Corpus([file], chosen.field).documents()["text"][:] for file in sources]
+    texts = [Corpus([file], chosen.field, chosen.sample_by).documents()["text"][:] for file in sources]
     everything = [text for of_file in texts for text in of_file]
     files = np.repeat(np.arange(len(texts)), [len(of_file) for of_file in texts])
     lengths = np.array([len(text) for text in everything])

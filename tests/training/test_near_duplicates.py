@@ -216,6 +216,18 @@ def test_files_keep_their_names(run_here, tmp_path):
         assert sorted(documents[0] + documents[1]) == sorted(texts[name])
 
 
+def test_a_file_is_a_document(run_here, tmp_path):
+    draw, corpus = random.Random(1), tmp_path / "cases"
+    (corpus / "2020").mkdir(parents=True)
+    texts = [f"{text_of(draw)}\n{text_of(draw)}" for _ in range(20)]
+    for number, text in enumerate(texts):
+        (corpus / ("2020" if number % 2 else "") / f"{number}.txt").write_text(text, encoding="utf-8")
+    options = "--sample-by", "document", "--share", "0.2"
+    assert run_here(SCRIPT, tmp_path, corpus, tmp_path / "split", *options)[0] == 0
+    train, held_out = (read(tmp_path / "split" / half / "cases.jsonl.gz") for half in ("train", "held_out"))
+    assert len(held_out) == 4 and sorted(train + held_out) == sorted(texts)
+
+
 def test_documents_that_cannot_be_split_are_named(run_here, tmp_path):
     a, blank, output = tmp_path / "a.txt", tmp_path / "blank.txt", tmp_path / "out"
     a.write_text("明月几时有\n" * 2, encoding="utf-8")
