@@ -25,7 +25,7 @@ demo: $(PACKAGE)
 	$(VENV)/bin/python examples/demo.py
 
 test: $(TOOLS)
-	@echo "the tests take about 5 to 7 minutes on two idle cores; a failure is printed at once"
+	@echo "the tests take about 6 to 8 minutes on two idle cores; a failure is printed at once"
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --dist loadfile
 
 # The property tests on new random examples, 20 times as many as in `test`, which draws the same examples in every run.

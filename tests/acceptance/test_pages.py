@@ -21,7 +21,7 @@ FILES = ("examples", "benchmarks", "tests/fixtures")  # those of the clone that 
 HERE = Path(sys.prefix)  # the environment of the tests, whose installation is editable
 BLOCKS = {page: [block for block in pages.blocks(page) if block.extra is None] for page in pages.PAGES}
 WITH_RAY = {page: [block for block in pages.blocks(page) if block.extra == "ray"] for page in pages.PAGES}
-GO_TO_BUILD, CONVERT, CONVERT_ALL = BLOCKS["docs/index.md"][:3]  # every page of docs/ starts in that folder
+_, GO_TO_BUILD, CONVERT, CONVERT_ALL = BLOCKS["docs/index.md"][:4]  # every page of docs/ starts in that folder
 
 INTERPRETER = """
 import json, sys

@@ -109,6 +109,19 @@ def test_commands_and_scripts_have_the_options_that_are_shown():
             assert f'"{option}"' in source, f"{script} {option}"
 
 
+def test_no_two_pages_write_the_same_file():
+    """A reader of several pages runs all blocks in one folder, and a command refuses an output that exists."""
+    second = r"roformer (?:convert|export-onnx|export-tf|bundle|embed) (?:--\S+ )*\S+ ([\w./-]+)"
+    names = rf"{second}|--output ([\w./-]+)|save_(?:pretrained|model)\(\"([\w./-]+)\""
+    written = {}
+    for page in DOCS:
+        text = "\n".join(block.code.replace("\\\n", "") for block in blocks(page))
+        for name in {name for found in re.findall(names, text) for name in found if name}:
+            written.setdefault(name, []).append(page)
+    assert len(written) > 30
+    assert {name: of for name, of in written.items() if len(of) > 1} == {}
+
+
 def test_options_in_running_text_exist():
     commands = [typer.main.get_command(app), *COMMANDS.values()]
     known = {option for command in commands for parameter in command.params for option in parameter.opts}
