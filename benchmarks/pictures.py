@@ -225,7 +225,8 @@ def retrieval_by_length(picture: Path) -> None:
 def means(picture: Path, runs: Mapping[str, Collection], curves: Mapping[str, Callable], *xlabels: str) -> None:
     """Draw mean curves with bands, of the runs of each condition. `curves` maps a title to a function of a run."""
     panels = {title: {name: mean_curve(map(of, found)) for name, found in runs.items()} for title, of in curves.items()}
-    steps = f"step (bands: range of {max(map(len, runs.values()))} seeds)"
+    seeds = max(map(len, runs.values()))
+    steps = f"step (bands: range of {seeds} seeds)" if seeds > 1 else "step (one seed)"
     draw_panels(picture, panels, xlabel=dict(zip(panels, (steps, *(xlabels or [steps])), strict=True)))
 
 
