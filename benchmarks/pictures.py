@@ -27,7 +27,7 @@ from PIL import Image
 from trained import blocks_beside, saved_in
 
 from modeling_roformer.files import write_whole
-from modeling_roformer.training import draw_panels, exit_on_error, paired_bootstrap
+from modeling_roformer.training import TrainingError, draw_panels, exit_on_error, paired_bootstrap
 from modeling_roformer.training.comparing.curves import LOOKS, STYLE, mean_curve, points, run_curves, smooth
 
 DOCS, EXAMPLES = measure.ROOT / "docs", measure.ROOT / "examples"
@@ -224,6 +224,8 @@ def retrieval_by_length(picture: Path) -> None:
 
 def means(picture: Path, runs: Mapping[str, Collection], curves: Mapping[str, Callable], *xlabels: str) -> None:
     """Draw mean curves with bands, of the runs of each condition. `curves` maps a title to a function of a run."""
+    if len({*map(len, runs.values())}) > 1:
+        raise TrainingError(f"{picture.stem}: kept runs of some seeds are missing in {RUNS}: restore them")
     panels = {title: {name: mean_curve(map(of, found)) for name, found in runs.items()} for title, of in curves.items()}
     seeds = max(map(len, runs.values()))
     steps = f"step (bands: range of {seeds} seeds)" if seeds > 1 else "step (one seed)"
@@ -284,7 +286,12 @@ def main() -> None:
         parser.error(f"no picture is named {', '.join(sorted(unknown))}; expected {', '.join(PICTURES)}")
     for name in chosen.names or PICTURES:
         picture = chosen.output / f"{name}.png"
-        PICTURES[name](picture)
+        try:
+            PICTURES[name](picture)
+        except (LookupError, TypeError, ValueError) as error:
+            if isinstance(error, TrainingError):
+                raise
+            raise TrainingError(f"{name}: runs in {RUNS} are missing or damaged ({error}): restore them") from error
         shrink(picture)
         print(picture, flush=True)
 

@@ -43,7 +43,7 @@ def saved_in(folder: Path, name: str = "results.json") -> dict:
         saved = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
         if (lists := path.with_name(f"{name}.gz")).exists():
             path = lists
-            _put_back(json.loads(gzip.decompress(path.read_bytes())), saved)
+            _put_back(json.loads(gzip.decompress(path.read_bytes()), parse_constant=_refuse_constant), saved)
     except (ValueError, RecursionError, LookupError, TypeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         sys.exit(f"{path} is damaged ({error}): restore it, or train again in another folder")
     except OSError as error:

@@ -12,6 +12,7 @@ part of a much longer one is not similar to it.
 import argparse
 import gzip
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +42,16 @@ def files_of(place: Path) -> list[Path]:
     if not place.is_dir():
         return [place]
     files = [file for file in sorted(place.rglob("*")) if not file.is_dir()]
-    return [file for file in files if not any(part[0] == "." for part in file.relative_to(place).parts)]
+    files = [file for file in files if not any(part[0] == "." for part in file.relative_to(place).parts)]
+    if not files:
+        raise TrainingError(f"{place} has no file, or only hidden ones: name another folder")
+    return files
+
+
+def name_of(place: Path) -> str:
+    """Return the name of a folder, also of "..", or that of a file without its endings."""
+    name = os.path.basename(os.path.abspath(place))
+    return name if place.is_dir() else Path(name.removesuffix(".gz")).stem
 
 
 def held_out_documents(files: np.ndarray, lengths: np.ndarray, groups: np.ndarray, wanted: np.ndarray, seed: int):
@@ -68,7 +78,7 @@ def main() -> None:
     chosen = read_arguments()
     by_line = chosen.sample_by == "line"
     sources = [file for place in chosen.corpus for file in (files_of(place) if by_line else [place])]
-    names = [Path(file.absolute().name.removesuffix(".gz")).stem for file in sources]
+    names = [*map(name_of, sources)]
     if len(set(names)) < len(names):
         raise TrainingError(f"{', '.join(map(str, sources))}: two have the same name: rename one")
     texts = [Corpus([file], chosen.field, chosen.sample_by).documents()["text"][:] for file in sources]

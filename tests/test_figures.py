@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.messages import assert_states
+from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 from rich.table import Table
 
@@ -235,9 +235,10 @@ def test_each_run_in_the_repository_was_kept_so():
         assert keep.split(json.loads(path.read_text(encoding="utf-8")))[1] == {}, path
 
 
-@pytest.mark.parametrize(
-    "damage", [lambda old: b"", lambda old: old[:-9], lambda old: old[:-8] + b"\1" * 8, gzip.compress]
-)
+@pytest.mark.parametrize("damage", [
+    lambda old: b"", lambda old: old[:-9], lambda old: old[:-8] + b"\1" * 8, gzip.compress,
+    lambda old: gzip.compress(b'{"x": NaN}'),
+])  # fmt: skip
 def test_damaged_lists_of_a_kept_run_are_named(tmp_path, damage):
     import trained
 
@@ -450,6 +451,27 @@ def test_pictures_are_drawn_from_kept_runs(tmp_path, monkeypatch, capsys):
     scores = [row[3] for row in measure.texts_of(figures.read("articles")["tables"]["scores"])]
     assert_states(texts[0], *scores, "8 articles lose")
     assert_states(texts[1], "rotary", "sinusoidal", "range of 3 seeds")
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [
+        ("characters", ["seed-0/none", "seed-1/none", "seed-2/none"]), ("position-encodings", ["seed-1/rotary"]),
+        ("position-encodings", ["."]), ("retrieval-by-length", ["blocks.json"]),
+    ],
+)  # fmt: skip
+def test_a_picture_without_some_of_its_runs_is_refused(tmp_path, monkeypatch, name, missing):
+    import pictures
+
+    runs = {"position-encodings": "positions", "retrieval-by-length": "articles"}.get(name, name)
+    shutil.copytree(pictures.RUNS / runs, tmp_path / runs)
+    for place in (tmp_path / runs / of for of in missing):
+        place.unlink() if place.is_file() else shutil.rmtree(place)
+    monkeypatch.setattr(pictures, "RUNS", tmp_path)
+    monkeypatch.setattr("sys.argv", ["pictures.py", name, "--output", str(tmp_path)])
+    with refused(pictures.TrainingError, name, tmp_path):
+        pictures.main()
+    assert not (tmp_path / f"{name}.png").exists()
 
 
 def test_each_picture_is_drawn_by_the_script_and_small():

@@ -244,6 +244,11 @@ def main() -> None:
         some.shuffle(names)
         first = round(len(names) * chosen.validation / (chosen.validation + chosen.train))
         statutes = {"train": names[first:], "validation": names[:first], "test": [*held_out]}
+        if not any(laws[name] for name in statutes["train"]):
+            raise TrainingError(
+                f"{chosen.laws} has no statute for training besides those of {chosen.held_out} and of validation: name "
+                "a file with more, or give a smaller --validation"
+            )
         vectorizer = TfidfVectorizer(analyzer=JiebaSegmenter(), sublinear_tf=True)
         vectorizer.fit(sentence for name in statutes["train"] for sentence in laws[name])
         triplets = {}

@@ -216,15 +216,16 @@ def test_files_keep_their_names(run_here, tmp_path):
         assert sorted(documents[0] + documents[1]) == sorted(texts[name])
 
 
-def test_a_file_is_a_document(run_here, tmp_path):
-    draw, corpus = random.Random(1), tmp_path / "cases"
+@pytest.mark.parametrize(("named", "place"), [("cases", "cases"), ("laws.2020", "laws.2020/2020/..")])
+def test_a_file_is_a_document(run_here, tmp_path, named, place):
+    draw, corpus = random.Random(1), tmp_path / named
     (corpus / "2020").mkdir(parents=True)
     texts = [f"{text_of(draw)}\n{text_of(draw)}" for _ in range(20)]
     for number, text in enumerate(texts):
         (corpus / ("2020" if number % 2 else "") / f"{number}.txt").write_text(text, encoding="utf-8")
     options = "--sample-by", "document", "--share", "0.2"
-    assert run_here(SCRIPT, tmp_path, corpus, tmp_path / "split", *options)[0] == 0
-    train, held_out = (read(tmp_path / "split" / half / "cases.jsonl.gz") for half in ("train", "held_out"))
+    assert run_here(SCRIPT, tmp_path, tmp_path / place, tmp_path / "split", *options)[0] == 0
+    train, held_out = (read(tmp_path / "split" / half / f"{named}.jsonl.gz") for half in ("train", "held_out"))
     assert len(held_out) == 4 and sorted(train + held_out) == sorted(texts)
 
 
@@ -233,10 +234,12 @@ def test_documents_that_cannot_be_split_are_named(run_here, tmp_path):
     a.write_text("明月几时有\n" * 2, encoding="utf-8")
     blank.write_text("\n \n", encoding="utf-8")
     (tmp_path / "b").mkdir()
+    (tmp_path / "hidden" / ".git").mkdir(parents=True)
     (tmp_path / "b" / "a.jsonl").write_text('{"text": "把酒问青天"}', encoding="utf-8")
     refusals = {
         (tmp_path / "missing.txt", output): [tmp_path / "missing.txt"],
         (a, tmp_path / "b", output): [a, tmp_path / "b" / "a.jsonl"], (blank, output): ["blank.txt"],
+        (a, tmp_path / "hidden", output): [tmp_path / "hidden"],
         (a, output): ["nothing", "--share", "--most"], (a, output, "--share", "5"): ["everything", "--share"],
         (a, output, "--similarity", "0"): ["similarity", 0],
     }  # fmt: skip

@@ -175,6 +175,7 @@ def test_bad_input_is_named_and_nothing_is_written(run, tmp_path):
         return err
 
     assert_states(refusal(["没有条文的文章"], texts[:4]), "laws.jsonl.gz")
+    assert_states(refusal(texts, texts), "laws.jsonl.gz", "held_out.jsonl.gz", "--validation")
     assert_states(refusal(texts[:30], texts[30:32], test=500), "--test", 500, 2)
     assert_states(refusal(texts[:30], texts[30:], "--length", 8), "--train", "--length")
     assert_states(refusal(texts[:30], texts[30:], train=9), "--train", 10)

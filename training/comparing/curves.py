@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,9 +53,9 @@ def draw_panels(
             for border in borders:
                 axes.axvline(border, color="grey", linewidth=0.5)
             text, _, unit = title.removesuffix(")").partition(" (")
-            values = [value for points in curves.values() for _, *of in points for value in of]
+            values = [value for points in curves.values() for _, *of in points for value in of if math.isfinite(value)]
             is_line = any(len(points) > 1 for points in curves.values())
-            if is_line and max(values) - min(values) <= 0.02 * max(map(abs, values)):
+            if is_line and values and max(values) - min(values) <= 0.02 * max(map(abs, values)):
                 text += f"\nflat: from {min(values):.4g} to {max(values):.4g}"
             axes.set(title=text, ylabel=unit, xlabel=xlabel if isinstance(xlabel, str) else xlabel[title])
             if not in_common and any(curves.values()):
@@ -75,8 +76,9 @@ def _draw(axes: Any, name: str, number: int, points: Points) -> Any:
     if len(points) == 1:
         note = {"textcoords": "offset points", "color": color, "bbox": {"fc": "#FFFFFFB0", "lw": 0, "pad": 0}}
         axes.annotate(f"one point: {y[0]:.3g}", (x[0], y[0]), (9, 0), va="center", **note)
+    filled = "full" if number < len(LOOKS) else "none"  # the eleventh curve looks like the first, with hollow markers
     every = -(-len(points) // 15)  # from other places, so that markers of different curves lie apart
-    return axes.plot(x, y, look, color=color, label=name, markevery=(3 * number % every, every))[0]
+    return axes.plot(x, y, look, color=color, label=name, fillstyle=filled, markevery=(3 * number % every, every))[0]
 
 
 def stage_folders(output: str | Path) -> dict[int, Path]:
