@@ -52,11 +52,11 @@ def test_help_names_the_extras_in_the_order_of_a_users_way(run):
     assert {name: extras[0] for name, extras in found.items() if extras} == expected
 
 
-def test_the_readme_lists_the_extras_of_users():
+def test_the_documentation_lists_the_extras_of_users():
     settings = ConfigParser()
     settings.read(REPOSITORY / "setup.cfg", encoding="utf-8")
-    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    rows = [line.split("|")[1] for line in readme.splitlines() if line.startswith("| `")]
+    page = (REPOSITORY / "docs" / "index.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     listed = {name for row in rows for name in re.findall("`([\\w-]+)`", row)}
     assert set(settings["options.extras_require"]) - listed == {"browser", "dist", "site", "lint"}
 
