@@ -456,14 +456,15 @@ def test_pictures_are_drawn_from_kept_runs(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("name", "missing"),
     [
-        ("characters", ["seed-0/none", "seed-1/none", "seed-2/none"]), ("position-encodings", ["seed-1/rotary"]),
+        ("characters", ["seed-0/none", "seed-1/none", "seed-2/none"]), ("english-positions", ["seed-1/rotary"]),
         ("position-encodings", ["."]), ("retrieval-by-length", ["blocks.json"]),
     ],
 )  # fmt: skip
 def test_a_picture_without_some_of_its_runs_is_refused(tmp_path, monkeypatch, name, missing):
     import pictures
 
-    runs = {"position-encodings": "positions", "retrieval-by-length": "articles"}.get(name, name)
+    runs = {"position-encodings": "positions", "english-positions": "english", "retrieval-by-length": "articles"}
+    runs = runs.get(name, name)
     shutil.copytree(pictures.RUNS / runs, tmp_path / runs)
     for place in (tmp_path / runs / of for of in missing):
         place.unlink() if place.is_file() else shutil.rmtree(place)
