@@ -3,10 +3,10 @@
     python examples/hold_out.py zh_corpus OUTPUT [--share 0.1] [--most 600_000]
 
 OUTPUT/train and OUTPUT/held_out get a compressed JSON Lines file for each file of the corpus, or with --sample-by
-document, where a text file is one document, for each argument. No document of one has a
-near-duplicate in the other: two documents are near-duplicates if their sets of five consecutive characters have a
-Jaccard similarity of at least --similarity (0.5). All such pairs are found, within and across files. A document that is
-part of a much longer one is not similar to it.
+document, where a text file is one document, for each argument. No document of one has a near-duplicate in the other:
+two documents are near-duplicates if their sets of five consecutive characters have a Jaccard similarity of at least
+--similarity (0.5). All such pairs are found, within and across files. A document that is part of a much longer one is
+not similar to it.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from modeling_roformer.files import output_folder
-from modeling_roformer.training import Corpus, TrainingError, exit_on_error, near_duplicates
+from modeling_roformer.training import Corpus, TrainingError, corpus_files, exit_on_error, near_duplicates
 
 
 def read_arguments() -> argparse.Namespace:
@@ -35,17 +35,6 @@ def read_arguments() -> argparse.Namespace:
     add("--similarity", type=float, default=0.5, help="least similarity of near-duplicates, at most 1")
     add("--seed", type=int, default=0, help="seed of the random choice of documents")
     return parser.parse_args()
-
-
-def files_of(place: Path) -> list[Path]:
-    """Return the files of a folder, without hidden ones, or the file itself."""
-    if not place.is_dir():
-        return [place]
-    files = [file for file in sorted(place.rglob("*")) if not file.is_dir()]
-    files = [file for file in files if not any(part[0] == "." for part in file.relative_to(place).parts)]
-    if not files:
-        raise TrainingError(f"{place} has no file, or only hidden ones: name another folder")
-    return files
 
 
 def name_of(place: Path) -> str:
@@ -77,7 +66,7 @@ def held_out_documents(files: np.ndarray, lengths: np.ndarray, groups: np.ndarra
 def main() -> None:
     chosen = read_arguments()
     by_line = chosen.sample_by == "line"
-    sources = [file for place in chosen.corpus for file in (files_of(place) if by_line else [place])]
+    sources = [file for place in chosen.corpus for file in (map(Path, corpus_files(place)) if by_line else [place])]
     names = [*map(name_of, sources)]
     if len(set(names)) < len(names):
         raise TrainingError(f"{', '.join(map(str, sources))}: two have the same name: rename one")

@@ -6,7 +6,7 @@ memory, and a second run reuses the files of the first.
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,18 @@ _SENTENCE_END = re.compile("[\n。]")
 _BATCH = 100  # documents in memory at once
 
 
+def corpus_files(source: str | Path) -> Sequence[str | Path]:
+    """Return the files of a folder, without hidden ones, or the source itself. Raises a TrainingError if a folder has
+    none."""
+    if not Path(source).is_dir():
+        return [source]
+    files = [file for file in sorted(Path(source).rglob("*")) if not file.is_dir()]
+    files = [file for file in files if not any(part[0] == "." for part in file.relative_to(source).parts)]
+    if not files:
+        raise TrainingError(f"{source} has no file, or only hidden ones: name another folder")
+    return files
+
+
 def read_documents(
     sources: Sequence[str | Path], field: str = "text", sample_by: str = "line", cache: str | Path | None = None
 ) -> datasets.Dataset:
@@ -40,20 +52,10 @@ def read_documents(
 
     Raises a TrainingError that names the source if it cannot be read or lacks the field, or if there is no text.
     """
-    parts = [_texts(file, field, sample_by, cache) for source in sources for file in _files(source)]
+    parts = [_texts(file, field, sample_by, cache) for source in sources for file in corpus_files(source)]
     if not any(map(len, parts)):
         raise TrainingError(f"the corpus has no text: {', '.join(map(str, sources))}")
     return datasets.concatenate_datasets(parts)
-
-
-def _files(source: str | Path) -> Iterator[str | Path]:
-    """Yield the files of a folder, without hidden ones, or the source itself."""
-    if not Path(source).is_dir():
-        yield source
-        return
-    for file in sorted(Path(source).rglob("*")):
-        if file.is_file() and not any(part.startswith(".") for part in file.relative_to(source).parts):
-            yield file
 
 
 def _texts(source: str | Path, field: str, sample_by: str, cache: str | Path | None) -> datasets.Dataset:
