@@ -11,7 +11,7 @@ from ...output.console import sentence_of
 from ..errors import CheckpointError
 from ..families import simbert, wobert
 from ..families.family import Family
-from ..families.registry import AUTO, RELATIVE_POSITIONS, SIGNS, check_supported, choose
+from ..families.registry import AUTO, EXPORTED_AS, RELATIVE_POSITIONS, SIGNS, check_supported, choose
 from ..families.roformer_start import start_from
 from ..families.wonezha import check_computed_positions, computed_positions
 from ..folder.legacy_folder import INDEX, LegacyFiles, is_hdf5
@@ -23,7 +23,7 @@ from ..formats.source import Source
 from ..formats.tensor_bundle import TensorBundle
 from .checkpoint import Checkpoint, Plan, make_config, make_plan
 from .exported import OWN, as_exported, exported_tokenizer, is_exported, own_config
-from .task_layers import find_task
+from .task_layers import Task, find_task
 
 if TYPE_CHECKING:
     from ...tokenization.tokenizer import RoFormerTokenizer
@@ -93,9 +93,10 @@ def match_legacy(
         found, sign = simbert.FAMILY, "it has a table of positions and a linear pooler"
     if task.mask is None and found.name in UNNAMED_CAUSAL and _is_causal(settings):
         task = replace(task, mask="lm")
-    kind, exported = found, is_exported(settings)
+    kind = found
+    exported = is_exported(settings) and target is None and not _is_another_model(task, settings, family)
     if target is not None:
-        kind, exported = start_from(found, target, where), False
+        kind = start_from(found, target, where)
     elif exported:
         kind = as_exported(found, settings)
     elif found is wobert.FAMILY and settings.values["embedding_size"] not in (None, settings.values["hidden_size"]):
@@ -113,6 +114,13 @@ def match_legacy(
     if target is None and kind_of(fields, vocabulary.word_level) == "unilm":  # a mask that is not the family's
         title = KINDS["unilm"].title
     return Match(found, title, sign, kind, fields, plan, rows)
+
+
+def _is_another_model(task: Task, settings: Settings, family: str) -> bool:
+    """Return whether the weights are not those of the class that the package exported: after further training, the
+    layers in Keras' files, the configuration's `application` or the requested family say what the model computes."""
+    is_known = task.kind or task.mask is not None or "application" in settings.ignored
+    return bool(is_known) or family not in (AUTO, settings.ignored[EXPORTED_AS])
 
 
 def _is_causal(settings: Settings) -> bool:

@@ -115,6 +115,8 @@ def _named_family(settings: Settings, source: str) -> tuple[str | None, str]:
     for word, family in _WORDS_OF_FAMILIES:
         if word in spoken:
             return family, f"its configuration mentions {word.upper()}"
+    if "nezha" in source.lower() and fields.get("model_type") != "roformer":  # before the mask, which others have, too
+        return "wonezha", f"its name, {source}, says so"
     if fields.get("application") == "unilm":
         return "simbert", "its configuration says that it has UniLM's mask"
     if fields.get("is_decoder") is True or fields.get("application") == "lm":

@@ -104,7 +104,6 @@ SIGNS = [
     ({"use_relative_position": False}, "checkpoint", "RoFormer", ["pooler", "GPT", "NEZHA"]),
     ({"model_type": "nezha"}, "gpt", "WoNEZHA", ["configuration", "NEZHA"]),
     ({"model_type": "roformer_gpt"}, "nezha", "RoFormer-GPT", ["configuration", "GPT"]),
-    ({"is_decoder": True}, "nezha", "RoFormer-GPT", ["configuration", "causal"]),
     ({"application": "lm"}, "checkpoint", "RoFormer-GPT", ["configuration", "causal"]),
     ({"is_decoder": False, "model_type": "roformer"}, "gpt-nezha", "RoFormer", ["configuration"]),
 ]
@@ -134,6 +133,14 @@ def test_the_pooler_of_a_nezha_is_left_out(tmp_path):
     source = shutil.copytree(LEGACY / "pooler", tmp_path / "nezha")
     report = convert(source, tmp_path / "output", verify=True)
     assert report.family == "WoNEZHA" and "pooler" in report.extras
+
+
+@pytest.mark.parametrize("fields", [{"application": "unilm"}, {"application": "lm"}, {"is_decoder": True}])
+def test_a_mask_does_not_overrule_the_name_of_a_wonezha(fields, tmp_path):
+    folder = shutil.copytree(LEGACY / "wonezha", tmp_path / "chinese_wonezha_L-12_H-768_A-12")
+    edit_config(folder, **fields)
+    with refused(CheckpointError, "WoNEZHA", "mask", "cannot be converted"):
+        convert(folder, tmp_path / "output")
 
 
 # Fixture, family that does not fit it, and those that do.

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from helpers.legacy_checkpoints import copy_form, edit_config
 from helpers.messages import assert_states, refused
 from helpers.pages import blocks
 from helpers.paths import REPOSITORY
@@ -315,6 +316,46 @@ def test_settings_that_bert4keras_does_not_compute_are_refused(what, tmp_path):
     said = str(caught.value).replace(str(tmp_path), "")
     assert ("bert4keras" in said) != ("position_encoding" in fields)
     assert os.listdir(tmp_path) == ["model"]
+
+
+# Trained further in bert4keras, with the exported bert_config.json: the model is what was trained.
+
+
+def exported_beside(folder, tmp_path, architecture="RoFormerForMaskedLM"):
+    """Give a legacy folder the bert_config.json of an exported model that has its sizes."""
+    convert(folder, tmp_path / "plain")
+    sizes = AutoConfig.from_pretrained(tmp_path / "plain").to_dict()
+    sizes = {name: sizes[name] for name in sizes if name.endswith("_size") or name.startswith("num_")}
+    saved(tmp_path / "model", architecture, folder, **sizes)
+    export_tf(tmp_path / "model", tmp_path / "exported")
+    shutil.copyfile(tmp_path / "exported" / "bert_config.json", folder / "bert_config.json")
+
+
+@pytest.mark.parametrize("name", ["unilm", "classification", "encoder", "mlm"])
+@pytest.mark.parametrize("architecture", ["RoFormerForMaskedLM", "RoFormerForSequenceClassification"])
+def test_an_export_that_keras_trained_further(name, architecture, tmp_path):
+    folder = copy_form(FIXTURES / "keras" / name, "best_model.h5", tmp_path / "legacy")
+    exported_beside(folder, tmp_path, architecture)
+    convert(folder, tmp_path / "again")
+    same_tensors(tmp_path / "plain", tmp_path / "again")
+    ours, theirs = (AutoConfig.from_pretrained(tmp_path / place) for place in ("plain", "again"))
+    for field in ("architectures", "is_decoder", "prefix_lm", "add_pooling_layer", "pooler_activation", "num_labels"):
+        assert getattr(ours, field) == getattr(theirs, field), field
+
+
+@pytest.mark.parametrize(("fields", "options", "says"), [
+    ({"application": "unilm"}, {}, {"is_decoder": True, "prefix_lm": True}),
+    ({"application": "lm"}, {}, {"is_decoder": True, "prefix_lm": False}),
+    ({}, {"family": "gpt"}, {"is_decoder": True, "prefix_lm": False}),
+])  # fmt: skip
+def test_an_export_whose_mask_is_named(fields, options, says, tmp_path):
+    folder = shutil.copytree(LEGACY / "word", tmp_path / "legacy")
+    exported_beside(folder, tmp_path)
+    edit_config(folder, **fields)
+    convert(folder, tmp_path / "again", **options)
+    config = AutoConfig.from_pretrained(tmp_path / "again")
+    assert {name: getattr(config, name) for name in says} == says
+    assert config.architectures == ["RoFormerForCausalLM"]
 
 
 @pytest.mark.parametrize(("arguments", "facts"), [
