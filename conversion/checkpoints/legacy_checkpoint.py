@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 # Families that is_decoder in the configuration makes causal. Of the others, it names the family, or is a part of it.
 UNNAMED_CAUSAL = ("wobert", "wonezha", "v2")
+ENDS = {"bos_token_id": "[CLS]", "eos_token_id": "[SEP]"}
 
 
 @dataclass(frozen=True)
@@ -100,19 +101,40 @@ def match_legacy(
         kind = as_exported(found, settings)
     elif found is wobert.FAMILY and settings.values["embedding_size"] not in (None, settings.values["hidden_size"]):
         kind = simbert.FACTORISED
+    stated, settings = settings, _with_rows(source, settings, vocabulary)
     fields = kind.fields(settings, vocabulary)
     task_head = None if exported else task.head(kind, settings, vocabulary, where)
     if task_head is not None:
         fields = task_head.configured(fields)
-    left_out = {**task.left_out, **computed_positions(source, settings)}
-    plan = make_plan(source, kind, SimpleNamespace(**fields), settings, vocabulary, task_head, left_out)
+    vocabulary.check_special(fields["architectures"][0])
     rows = task.rows(task_head)
+    if settings != stated:  # keep_tokens also changes the ids, which an exported model's configuration has
+        fields |= {name: vocabulary.id_of(entry) for name, entry in ENDS.items() if fields.get(name) is not None}
+        rows["embeddings"] = f"{len(vocabulary.ids):,} rows; {settings.path.name} says {stated.values['vocab_size']:,}"
+    left_out = {**task.left_out, **computed_positions(source, settings)}
+    plan = make_plan(source, kind, SimpleNamespace(**fields), settings, task_head, left_out)
     if found is wobert.FAMILY and "pooler" in plan.extras and target is None:
         rows["pooler"] = simbert.POOLER_ROW
     title = found.title_of(vocabulary)
     if target is None and kind_of(fields, vocabulary.word_level) == "unilm":  # a mask that is not the family's
         title = KINDS["unilm"].title
     return Match(found, title, sign, kind, fields, plan, rows)
+
+
+def _with_rows(source: Source, settings: Settings, vocabulary: Vocabulary) -> Settings:
+    """Return the settings with the number of rows of the embeddings, if the vocabulary has as many entries.
+
+    bert4keras' keep_tokens leaves rows out, and vocab_size as it was.
+    """
+    rows, entries = (*source.entries["bert/embeddings/word_embeddings"].shape, 0)[0], len(vocabulary.ids)
+    if rows == entries:
+        return replace(settings, values={**settings.values, "vocab_size": rows})
+    if rows < max(entries, settings.values["vocab_size"]):
+        raise CheckpointError(
+            f"{vocabulary.path} has {entries:,} entries, but the embedding matrix in {source.path.name} has {rows:,} "
+            "rows: after keep_tokens of bert4keras, leave only the entries that were kept, in their order"
+        )
+    return settings
 
 
 def _is_causal(settings: Settings) -> bool:
@@ -140,10 +162,11 @@ def _tokenizer(
     from ...tokenization.tokenizer import RoFormerTokenizer
 
     exported = exported_tokenizer(settings)
+    mask = {} if "[MASK]" in vocabulary.ids else {"mask_token": None}
     if starts_anew:  # a RoFormer has no length limit
         exported.pop("model_max_length", None)
     try:
-        return RoFormerTokenizer(vocabulary.ids, **{**of_the_family, **exported})
+        return RoFormerTokenizer(vocabulary.ids, **{**of_the_family, **mask, **exported})
     except Exception as error:  # any error that an invalid field value causes
         if not exported:
             raise

@@ -31,9 +31,10 @@ class Vocabulary:
             raise CheckpointError(f"{self.path} has no entry {entry}")
         return self.ids[entry]
 
-    def special_ids(self) -> dict[str, int]:
-        """Return the ids of the special entries that every model needs."""
-        return {entry: self.id_of(entry) for entry in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")}
+    def check_special(self, architecture: str) -> None:
+        """Raise CheckpointError if a special entry is missing; only masked language models need [MASK]."""
+        for entry in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", *["[MASK]"] * architecture.endswith("ForMaskedLM")):
+            self.id_of(entry)
 
 
 def read_vocabulary(path: Path) -> Vocabulary:
