@@ -319,11 +319,12 @@ def test_settings_that_bert4keras_does_not_compute_are_refused(what, tmp_path):
 
 @pytest.mark.parametrize(("arguments", "facts"), [
     ({"user_dict": ["海上升"]}, ["user_dict"]), ({"word_segmentation": None}, ["word_segmentation=None"]),
+    ({"vocab": {"[UNK]": 0, "[PAD]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}}, ["[PAD]", "id 0"]),
     ({"strip_accents": False}, ["do_lower_case", True]), ({"cls_token": "[SEP]"}, ["cls_token", "[SEP]", "[CLS]"]),
 ])  # fmt: skip
 def test_a_tokenizer_that_a_vocabulary_does_not_tell(arguments, facts, tmp_path):
     saved(tmp_path / "model", "RoFormerForMaskedLM")
-    RoFormerTokenizer(LEGACY / "word" / "vocab.txt", **arguments).save_pretrained(tmp_path / "model")
+    RoFormerTokenizer(**{"vocab": LEGACY / "word" / "vocab.txt"} | arguments).save_pretrained(tmp_path / "model")
     with refused(CheckpointError, tmp_path / "model", *facts):
         export_tf(tmp_path / "model", tmp_path / "legacy")
 
