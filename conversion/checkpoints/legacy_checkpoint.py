@@ -166,8 +166,14 @@ def _tokenizer(
     if starts_anew:  # a RoFormer has no length limit
         exported.pop("model_max_length", None)
     try:
-        return RoFormerTokenizer(vocabulary.ids, **{**of_the_family, **mask, **exported})
+        tokenizer = RoFormerTokenizer(vocabulary.ids, **{**of_the_family, **mask, **exported})
     except Exception as error:  # any error that an invalid field value causes
         if not exported:
             raise
         raise CheckpointError(f"{settings.path} does not describe a valid tokenizer: {sentence_of(error)}") from None
+    if lost := tokenizer.get_vocab().keys() - vocabulary.ids.keys():
+        raise CheckpointError(
+            f"{vocabulary.path} lacks {', '.join(sorted(lost))}, which {settings.path.name} lists in added_tokens: "
+            "keep them in both, or in neither"
+        )
+    return tokenizer

@@ -226,6 +226,10 @@ def test_no_setting_of_the_tokenizer_is_lost(family, add_sep_token, tmp_path):
         tokenizer(text).input_ids, skip_special_tokens=True
     )
     assert (again.model_max_length, again.padding_side) == (77, "left")
+    path = tmp_path / "legacy" / "vocab.txt"
+    path.write_text(path.read_text(encoding="utf-8").replace("[甲]", "[乙]"), encoding="utf-8", newline="\n")
+    with refused(CheckpointError, path, "[甲]", "added_tokens"):
+        convert(tmp_path / "legacy", tmp_path / "other")
 
 
 def test_a_start_for_a_roformer_keeps_the_case_and_not_the_length(tmp_path):
