@@ -72,9 +72,11 @@ def check_tokenizer(directory: Path, tokenizer: RoFormerTokenizer) -> None:
         trouble = "it ignores the words of its vocabulary (word_segmentation=None), which vocab.txt cannot express"
     elif tokenizer.init_kwargs["strip_accents"] not in (None, tokenizer.do_lower_case):
         trouble = f"strip_accents must equal do_lower_case, {tokenizer.do_lower_case}, as in bert4keras"
+    elif tokenizer.pad_token_id:
+        trouble = f"bert4keras masks id 0, so move {tokenizer.pad_token} there, with its row of the embeddings"
     else:
         for name, token in SPECIAL_TOKENS.items():
-            if getattr(tokenizer, name) != token:
+            if getattr(tokenizer, name) != token and (token != "[MASK]" or tokenizer.mask_token is not None):
                 trouble = f"its {name} is {getattr(tokenizer, name)}, but bert4keras has {token}"
     if trouble:
         raise CheckpointError(f"the tokenizer of {directory} cannot be exported: {trouble}")

@@ -255,7 +255,7 @@ def _with_vocabulary(old: RoFormerTokenizer, entries: dict[str, int], path: str 
         word_segmentation="jieba",
         user_dict=old.user_dict,
         model_max_length=old.model_max_length,
-        **old.special_tokens_map,
+        **{"mask_token": old.mask_token, **old.special_tokens_map},
     )
 
 

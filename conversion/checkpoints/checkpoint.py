@@ -73,17 +73,16 @@ def make_plan(
     family: Family,
     config: Config,
     settings: Settings,
-    vocabulary: Vocabulary,
     head: Head | None = None,
     left_out: Mapping[str, str] = MappingProxyType({}),
 ) -> Plan:
     """Use every variable once, or leave it out as an extra of training; give every weight its variable.
 
     A task layer (`head`) replaces the family's own head. `left_out` maps variables that are not converted to their kind
-    in the summary. The embeddings may have more rows than the vocabulary has entries.
+    in the summary.
 
-    Raises CheckpointError, one sentence naming file and variable, if configuration, vocabulary and variables do not
-    belong to one model.
+    Raises CheckpointError, one sentence naming file and variable, if configuration and variables do not belong to one
+    model.
     """
     check_layers(source, _LAYER, settings.values["num_hidden_layers"], settings.path)
     weights = family.weights(config)
@@ -103,11 +102,6 @@ def make_plan(
         if entry is None:
             raise CheckpointError(f"{source.path} has no variable {name}, which the weight {weight.key} needs")
         check_tensor(source, entry, weight.shape, settings.path)
-    if len(vocabulary.ids) > config.vocab_size:
-        raise CheckpointError(
-            f"{vocabulary.path} has {len(vocabulary.ids):,} entries, but the embedding matrix in {source.path.name} "
-            f"has {config.vocab_size:,} rows"
-        )
     return Plan([wanted[entry.name] for entry in source.in_file_order() if entry.name in wanted], extras)
 
 

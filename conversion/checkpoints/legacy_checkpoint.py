@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 # Families that is_decoder in the configuration makes causal. Of the others, it names the family, or is a part of it.
 UNNAMED_CAUSAL = ("wobert", "wonezha", "v2")
+ENDS = {"bos_token_id": "[CLS]", "eos_token_id": "[SEP]"}
 
 
 @dataclass(frozen=True)
@@ -101,13 +102,18 @@ def match_legacy(
         kind = as_exported(found, settings)
     elif found is wobert.FAMILY and settings.values["embedding_size"] not in (None, settings.values["hidden_size"]):
         kind = simbert.FACTORISED
+    stated, settings = settings, _with_rows(source, settings, vocabulary)
     fields = kind.fields(settings, vocabulary)
     task_head = None if exported else task.head(kind, settings, vocabulary, where)
     if task_head is not None:
         fields = task_head.configured(fields)
-    left_out = {**task.left_out, **computed_positions(source, settings)}
-    plan = make_plan(source, kind, SimpleNamespace(**fields), settings, vocabulary, task_head, left_out)
+    vocabulary.check_special(fields["architectures"][0])
     rows = task.rows(task_head)
+    if settings != stated:  # keep_tokens also changes the ids, which an exported model's configuration has
+        fields |= {name: vocabulary.id_of(entry) for name, entry in ENDS.items() if fields.get(name) is not None}
+        rows["embeddings"] = f"{len(vocabulary.ids):,} rows; {settings.path.name} says {stated.values['vocab_size']:,}"
+    left_out = {**task.left_out, **computed_positions(source, settings)}
+    plan = make_plan(source, kind, SimpleNamespace(**fields), settings, task_head, left_out)
     if found is wobert.FAMILY and "pooler" in plan.extras and target is None:
         rows["pooler"] = simbert.POOLER_ROW
     title = found.title_of(vocabulary)
@@ -121,6 +127,22 @@ def _is_another_model(task: Task, settings: Settings, family: str) -> bool:
     layers in Keras' files, the configuration's `application` or the requested family say what the model computes."""
     is_known = task.kind or task.mask is not None or "application" in settings.ignored
     return bool(is_known) or family not in (AUTO, settings.ignored[EXPORTED_AS])
+
+
+def _with_rows(source: Source, settings: Settings, vocabulary: Vocabulary) -> Settings:
+    """Return the settings with the number of rows of the embeddings, if the vocabulary has as many entries.
+
+    bert4keras' keep_tokens leaves rows out, and vocab_size as it was.
+    """
+    rows, entries = (*source.entries["bert/embeddings/word_embeddings"].shape, 0)[0], len(vocabulary.ids)
+    if rows == entries:
+        return replace(settings, values={**settings.values, "vocab_size": rows})
+    if rows < max(entries, settings.values["vocab_size"]):
+        raise CheckpointError(
+            f"{vocabulary.path} has {entries:,} entries, but the embedding matrix in {source.path.name} has {rows:,} "
+            "rows: after keep_tokens of bert4keras, leave only the entries that were kept, in their order"
+        )
+    return settings
 
 
 def _is_causal(settings: Settings) -> bool:
@@ -148,11 +170,18 @@ def _tokenizer(
     from ...tokenization.tokenizer import RoFormerTokenizer
 
     exported = exported_tokenizer(settings)
+    mask = {} if "[MASK]" in vocabulary.ids else {"mask_token": None}
     if starts_anew:  # a RoFormer has no length limit
         exported.pop("model_max_length", None)
     try:
-        return RoFormerTokenizer(vocabulary.ids, **{**of_the_family, **exported})
+        tokenizer = RoFormerTokenizer(vocabulary.ids, **{**of_the_family, **mask, **exported})
     except Exception as error:  # any error that an invalid field value causes
         if not exported:
             raise
         raise CheckpointError(f"{settings.path} does not describe a valid tokenizer: {sentence_of(error)}") from None
+    if lost := tokenizer.get_vocab().keys() - vocabulary.ids.keys():
+        raise CheckpointError(
+            f"{vocabulary.path} lacks {', '.join(sorted(lost))}, which {settings.path.name} lists in added_tokens: "
+            "keep them in both, or in neither"
+        )
+    return tokenizer

@@ -10,11 +10,11 @@ PLAIN_TRANSFORMERS_POSITIONS = 1536
 
 
 def fields(settings: Settings, vocabulary: Vocabulary, architecture: str = "RoFormerForMaskedLM", **more) -> dict:
-    """Return the configuration's fields; the vocabulary gives the padding id, and must have MLM's special tokens."""
+    """Return the configuration's fields; the vocabulary gives the padding id."""
     return {
         **settings.values,
         "max_position_embeddings": max(settings.values["max_position_embeddings"], PLAIN_TRANSFORMERS_POSITIONS),
-        "pad_token_id": vocabulary.special_ids()["[PAD]"],
+        "pad_token_id": vocabulary.id_of("[PAD]"),
         "architectures": [architecture],
         "layer_norm_eps": 1e-12,
         **more,

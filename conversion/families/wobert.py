@@ -18,7 +18,7 @@ def bert_fields(settings: Settings, vocabulary: Vocabulary) -> dict[str, object]
         raise CheckpointError(
             f"{settings.path}: embedding_size is {width}, but in a BERT it equals hidden_size, {values['hidden_size']}"
         )
-    return {**values, "pad_token_id": vocabulary.special_ids()["[PAD]"], "layer_norm_eps": 1e-12}
+    return {**values, "pad_token_id": vocabulary.id_of("[PAD]"), "layer_norm_eps": 1e-12}
 
 
 def fields(settings: Settings, vocabulary: Vocabulary) -> dict:

@@ -81,8 +81,7 @@ def name_of(path: str | Path) -> str:
     if not is_zip(path):
         return path.name
     with open_zip(path) as archive:
-        names = [_name(member) for member in archive.infolist() if not _is_litter(member)]
-    folders = {name.parent.name for name in names if name.name in CONFIGS}
+        folders = {place.name for place in _places(archive.infolist())}
     return "/".join([path.name, *sorted(folders - {""})])
 
 
@@ -145,7 +144,7 @@ def unpack(path: Path, folder: Path, wanted: Callable[[str], bool] = lambda name
     """
     with open_zip(path, "is neither a folder nor a readable .zip") as archive:
         members = [member for member in archive.infolist() if not member.is_dir() and not _is_litter(member)]
-        places = {_name(member).parent for member in members if _name(member).name in CONFIGS}
+        places = _places(members)
         if len(places) != 1:
             found = f"{len(places)} folders with" if places else "no"
             raise CheckpointError(f"{path} has {found} {' or '.join(CONFIGS)}")
@@ -166,6 +165,14 @@ def unpack(path: Path, folder: Path, wanted: Callable[[str], bool] = lambda name
             with archive.open(member) as packed, open(target, "wb") as file:
                 shutil.copyfileobj(packed, file, 1 << 20)
         return sizes
+
+
+def _places(members: list[zipfile.ZipInfo]) -> set[PurePosixPath]:
+    """Return the folders with a configuration; if some have a vocabulary, which modules of SentenceTransformer lack,
+    only these."""
+    names = [_name(member) for member in members if not _is_litter(member)]
+    places = {name.parent for name in names if name.name in CONFIGS}
+    return places & {name.parent for name in names if name.name in (VOCABULARY, TOKENIZER)} or places
 
 
 def _name(member: zipfile.ZipInfo) -> PurePosixPath:

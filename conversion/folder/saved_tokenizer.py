@@ -74,6 +74,7 @@ def written_anew(old: RoFormerTokenizer, **changes: object) -> RoFormerTokenizer
         "model_max_length": old.model_max_length,
         "padding_side": old.padding_side,
         "truncation_side": old.truncation_side,
+        "mask_token": old.mask_token,  # None if the vocabulary has none
         **old.special_tokens_map,
         **changes,
     }

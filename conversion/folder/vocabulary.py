@@ -31,9 +31,13 @@ class Vocabulary:
             raise CheckpointError(f"{self.path} has no entry {entry}")
         return self.ids[entry]
 
-    def special_ids(self) -> dict[str, int]:
-        """Return the ids of the special entries that every model needs."""
-        return {entry: self.id_of(entry) for entry in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")}
+    def check_special(self, architecture: str) -> None:
+        """Raise CheckpointError if a special entry is missing ([MASK] only of masked language models), or padding
+        is not id 0, which bert4keras masks."""
+        for entry in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", *["[MASK]"] * architecture.endswith("ForMaskedLM")):
+            self.id_of(entry)
+        if self.ids["[PAD]"]:
+            raise CheckpointError(f"{self.path} must begin with [PAD], as bert4keras masks id 0: use the model's own")
 
 
 def read_vocabulary(path: Path) -> Vocabulary:

@@ -108,7 +108,6 @@ BAD = {
     "wrong hidden_size": (configured(hidden_size=28), [INDEX, "bert_config.json", "24", "28"]),
     "wrong intermediate_size": (configured(intermediate_size=99), [INDEX, "(24, 48)", "(24, 99)"]),
     "wrong embedding_size": (configured(embedding_size=10), ["bert_config.json", "10"]),
-    "wrong vocab_size": (configured(vocab_size=160), [INDEX, "word_embeddings", "bert_config.json"]),
     "wrong type_vocab_size": (configured(type_vocab_size=3), [INDEX, "token_type_embeddings"]),
     "more layers": (configured(num_hidden_layers=1), [INDEX, "2 layers", "bert_config.json", 1]),
     "fewer layers": (configured(num_hidden_layers=3), [INDEX, "2 layers", "bert_config.json", 3]),
@@ -116,7 +115,7 @@ BAD = {
     "vocab longer": (edited("vocab.txt", lambda b: b + b"more\n"), ["vocab.txt", "{more} entries", "{rows} rows"]),
     "vocab empty": (edited("vocab.txt", lambda b: b""), ["vocab.txt", "empty"]),
     "vocab not UTF-8": (edited("vocab.txt", lambda b: b"\xff" + b), ["vocab.txt", "UTF-8"]),
-    "no [MASK]": (edited("vocab.txt", lambda b: b.replace(b"[MASK]", b"mask")), ["vocab.txt", "[MASK]"]),
+    "no [SEP]": (edited("vocab.txt", lambda b: b.replace(b"[SEP]", b"sep")), ["vocab.txt", "[SEP]"]),
     "unknown variable": (
         rewritten(lambda v: v.update({f"{LAYER}/attention/self/relative": np.zeros(3, "f4")})),
         [INDEX, f"{LAYER}/attention/self/relative"],

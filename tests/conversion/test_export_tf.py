@@ -227,6 +227,10 @@ def test_no_setting_of_the_tokenizer_is_lost(family, add_sep_token, tmp_path):
         tokenizer(text).input_ids, skip_special_tokens=True
     )
     assert (again.model_max_length, again.padding_side) == (77, "left")
+    path = tmp_path / "legacy" / "vocab.txt"
+    path.write_text(path.read_text(encoding="utf-8").replace("[甲]", "[乙]"), encoding="utf-8", newline="\n")
+    with refused(CheckpointError, path, "[甲]", "added_tokens"):
+        convert(tmp_path / "legacy", tmp_path / "other")
 
 
 def test_a_start_for_a_roformer_keeps_the_case_and_not_the_length(tmp_path):
@@ -360,11 +364,12 @@ def test_an_export_whose_mask_is_named(fields, options, says, tmp_path):
 
 @pytest.mark.parametrize(("arguments", "facts"), [
     ({"user_dict": ["海上升"]}, ["user_dict"]), ({"word_segmentation": None}, ["word_segmentation=None"]),
+    ({"vocab": {"[UNK]": 0, "[PAD]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}}, ["[PAD]", "id 0"]),
     ({"strip_accents": False}, ["do_lower_case", True]), ({"cls_token": "[SEP]"}, ["cls_token", "[SEP]", "[CLS]"]),
 ])  # fmt: skip
 def test_a_tokenizer_that_a_vocabulary_does_not_tell(arguments, facts, tmp_path):
     saved(tmp_path / "model", "RoFormerForMaskedLM")
-    RoFormerTokenizer(LEGACY / "word" / "vocab.txt", **arguments).save_pretrained(tmp_path / "model")
+    RoFormerTokenizer(**{"vocab": LEGACY / "word" / "vocab.txt"} | arguments).save_pretrained(tmp_path / "model")
     with refused(CheckpointError, tmp_path / "model", *facts):
         export_tf(tmp_path / "model", tmp_path / "legacy")
 

@@ -87,6 +87,24 @@ def fewer_rows(variables: Variables) -> None:
         variables[name] = variables[name][:-1].copy()
 
 
+def kept(*chosen: str, shorten: bool = True, **config) -> Callable[[Path], None]:
+    """Return a function that makes a checkpoint as keep_tokens of bert4keras does: vocab_size stays as it was."""
+    entries = (LEGACY / "word" / "vocab.txt").read_text(encoding="utf-8").split()
+    chosen = [*chosen, *entries[100:]]
+    ids = [entries.index(entry) for entry in chosen]
+    names = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
+
+    def make(folder: Path) -> None:
+        edited("word", lambda v: v.update({name: v[name][ids] for name in names}), **config)(folder)
+        text = "\n".join(chosen if shorten else entries)
+        (folder / "vocab.txt").write_text(f"{text}\n", encoding="utf-8", newline="\n")
+
+    return make
+
+
+SIMPLIFIED = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")  # `startswith` of bert4keras' examples
+
+
 def gau(folder: Path) -> None:
     """GAU-alpha's variables and its bert_config.json, as they were published, at another size."""
     shutil.copytree(LEGACY / "v2", folder)
@@ -154,6 +172,9 @@ CONVERTED = {
     "padded": (edited("word", padded, vocab_size=160), "RoFormerForMaskedLM"),
     "padded-v2": (edited("v2", padded_words, vocab_size=160), "RoFormerForMaskedLM"),
     "padded-bert": (edited("wobert", padded, vocab_size=160), "BertForMaskedLM"),
+    "kept": (kept(*SIMPLIFIED, "[MASK]"), "RoFormerForMaskedLM"),
+    "kept-prefix-model": (kept(*SIMPLIFIED, application="unilm"), "RoFormerForCausalLM"),
+    "kept-gpt": (kept(*SIMPLIFIED, application="lm"), "RoFormerForCausalLM"),
     "application-list": (edited("word", application=["lm"]), "RoFormerForMaskedLM"),
     "prefix-model": (edited("word", application="unilm"), "RoFormerForCausalLM"),
     "v2-causal": (edited("v2", is_decoder=True), "RoFormerForCausalLM"),
@@ -162,6 +183,8 @@ CONVERTED = {
 REFUSED = {
     "gau-alpha": (gau, ["GAU", "not supported"]),
     "fewer-rows": (edited("word", fewer_rows, vocab_size=153), ["vocab.txt", "154 entries", "153 rows"]),
+    "kept-without-mask": (kept(*SIMPLIFIED), ["vocab.txt", "[MASK]"]),
+    "kept-but-not-shortened": (kept(*SIMPLIFIED, shorten=False), ["154 entries", "58 rows", "keep_tokens"]),
     "rows-of-another-size": (edited("word", padded), ["(160, 24)", "(154, 24)"]),
     "half-a-head": (edited("word", lambda v: v.pop("cls/predictions/output_bias")), ["cls/predictions/output_bias"]),
     "half-a-pooler": (edited("sim", lambda v: v.pop("bert/pooler/dense/bias")), ["bert/pooler/dense/bias"]),
@@ -509,6 +532,24 @@ def test_padded_embeddings_are_kept_and_stated(name, place, tmp_path):
     answers = fill("明[MASK]照着", top_k=160)
     assert [answer["token"] for answer in answers if not answer["token_str"]] != []
     assert {answer["token"] for answer in answers} == set(range(160))
+
+
+@pytest.mark.parametrize("name", ["kept-prefix-model", "kept-gpt"])
+def test_kept_tokens_go_there_and_back(name, place, tmp_path):
+    """[MASK] is in no tokenizer, and the end is where the vocabulary has [SEP]."""
+    assert_states(convert(place / "cases" / name, tmp_path / "first").rows["embeddings"], 58, 154)
+    convert(place / "out" / name, tmp_path / "pytorch")
+    export_tf(place / "out" / name, tmp_path / "legacy")
+    kept("[PAD]", "[UNK]", "[SEP]", "[CLS]")(tmp_path / "other")  # of what was exported, other entries
+    for file in ("vocab.txt", *(file.name for file in (tmp_path / "other").glob(f"{PREFIX}*"))):
+        shutil.copy(tmp_path / "other" / file, tmp_path / "legacy" / file)
+    edit_config(tmp_path / "legacy", vocab_size=154)
+    convert(tmp_path / "legacy", tmp_path / "tensorflow")
+    for form, end in (("pytorch", 3), ("tensorflow", 2)):
+        config = json.loads((tmp_path / form / "config.json").read_text())
+        tokenizer = AutoTokenizer.from_pretrained(tmp_path / form)
+        assert tokenizer.mask_token is None and len(tokenizer) == config["vocab_size"] == 58
+        assert tokenizer.sep_token_id == config["eos_token_id"] == end
 
 
 def test_info_of_archives_agrees_too(place, tmp_path):
