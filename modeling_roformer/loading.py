@@ -159,7 +159,10 @@ class LoadedWhole(Model):
                 "correct the config, or pass ignore_mismatched_sizes=True to initialise such weights at random"
             )
         if unexpected:
-            raise ValueError(f"{source} has {_some(unexpected)}, which its config has no place for: correct the config")
+            raise ValueError(
+                f"{source} has {_some(unexpected)}, which its config has no place for: correct the config, or pass "
+                "output_loading_info=True to leave such weights out"
+            )
 
 
 def attention_of(fields: dict) -> str:
