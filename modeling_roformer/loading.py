@@ -40,8 +40,9 @@ class LoadedWhole(Model):
         """Load a checkpoint as in transformers, but raise an error unless the backbone is complete.
 
         transformers initialises missing weights at random and lists them in a report; such a backbone computes garbage.
-        Missing weights of a head are initialised at random, as in transformers. Calls with `output_loading_info=True`,
-        `ignore_mismatched_sizes=True` or a `state_dict` are left to transformers.
+        A missing head, or cross-attention that is missing in all layers, is initialised at random, as in transformers.
+        Calls with `output_loading_info=True`, `ignore_mismatched_sizes=True` or a `state_dict` are left to
+        transformers.
 
         Raises:
             ValueError: naming weights of the backbone that are missing, misshapen or unexpected.
@@ -137,8 +138,10 @@ class LoadedWhole(Model):
         backbone = prefix if hasattr(self, self.base_model_prefix) else ""
         missing = set(report["missing_keys"])
         drawn = {x for x in self.state_dict() if x.endswith(("feature_map.projection", "encoder.training_steps"))}
-        if drawn <= missing:  # Performer's random features; some of them missing would be damage
-            missing -= drawn
+        cross = {x for x in self.state_dict() if ".crossattention." in x}
+        for new in (drawn, cross):  # Performer's random features, cross-attention of a new decoder
+            if new <= missing:  # some of them missing would be damage
+                missing -= new
         # Without trained frequencies, training begins with those of `rope_parameters`.
         optional = (f"encoder.{OFFSET}", f"encoder.{FREQUENCIES}")
         missing = sorted(name for name in missing if name.startswith(backbone) and not name.endswith(optional))
@@ -159,7 +162,10 @@ class LoadedWhole(Model):
                 "correct the config, or pass ignore_mismatched_sizes=True to initialise such weights at random"
             )
         if unexpected:
-            raise ValueError(f"{source} has {_some(unexpected)}, which its config has no place for: correct the config")
+            raise ValueError(
+                f"{source} has {_some(unexpected)}, which its config has no place for: correct the config, or pass "
+                "output_loading_info=True to leave such weights out"
+            )
 
 
 def attention_of(fields: dict) -> str:

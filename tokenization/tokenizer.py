@@ -286,13 +286,13 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             True: AddedTokenSplitter([token for token in added if not token.special], self._normalizer),
         }
 
-    def _encode_sequence(self, sequence, split_special_tokens, with_offsets):
+    def _encode_sequence(self, sequence, splitter, with_offsets):
         """Return the `Tokens` of a text, or of a list of words, whose offsets are then relative to each word."""
         if not isinstance(sequence, str):
-            parts = [self._encode_sequence(word, split_special_tokens, with_offsets) for word in sequence]
+            parts = [self._encode_sequence(word, splitter, with_offsets) for word in sequence]
             ids, offsets, _ = map(list, map(chain.from_iterable, zip(*parts, strict=True))) if parts else ([], [], [])
             return Tokens(ids, offsets, [number for number, part in enumerate(parts) for _ in part.offsets])
-        parts = self._splitters[bool(split_special_tokens)](sequence)
+        parts = splitter(sequence)
         if parts is None:
             return self._tokens(sequence, with_offsets)
 
@@ -364,6 +364,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
     ):  # fmt: skip
         is_batched, samples = _as_samples(text, text_pair, is_split_into_words)
         split = self.split_special_tokens if split_special_tokens is None else split_special_tokens
+        splitter = self._splitters[bool(split)]  # encodings are made later, maybe after more tokens were added
         limit = None if truncation_strategy == TruncationStrategy.DO_NOT_TRUNCATE else max_length
         assembler = Assembler(
             self._tokenizer.post_processor, add_special_tokens, truncation_strategy.value, limit, stride,
@@ -371,7 +372,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         )  # fmt: skip
 
         def tokens(sample, with_offsets):
-            return [self._encode_sequence(sequence, split, with_offsets) for sequence in sample]
+            return [self._encode_sequence(sequence, splitter, with_offsets) for sequence in sample]
 
         def encoding(sample):
             return assembler.encoding(tokens(sample, True), self.convert_ids_to_tokens)
@@ -441,7 +442,7 @@ RoFormerTokenizerFast = RoFormerTokenizer
 
 def _as_samples(text, text_pair, is_split_into_words):
     """Return (is_batched, samples). A sample is a list of one or two sequences; a sequence is a str or, with
-    `is_split_into_words`, a list of str."""
+    `is_split_into_words`, a tuple of str."""
 
     def is_sequence(value):
         if not is_split_into_words:
@@ -453,7 +454,8 @@ def _as_samples(text, text_pair, is_split_into_words):
             if not is_sequence(value):
                 expected = "a list of str" if is_split_into_words else "a str"
                 raise ValueError(f"{name} is of type {type(value).__name__}; expected {expected}")
-        return list(sequences.values())
+        # Encodings are made later, when the caller may have changed the lists.
+        return [tuple(value) if is_split_into_words else value for value in sequences.values()]
 
     batched = isinstance(text, (list, tuple))
     if is_split_into_words:

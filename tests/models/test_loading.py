@@ -21,6 +21,7 @@ from transformers import (
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
+    EncoderDecoderModel,
 )
 
 from modeling_roformer import (
@@ -119,8 +120,9 @@ def test_both_of_two_tied_weights_are_misshapen(fields, tmp_path):
 
 def test_more_layers_than_the_config_says(folder):
     change(folder, lambda weights: weights.update({WEIGHT.replace("1", "2"): weights[WEIGHT].clone()}))
-    with refused(ValueError, folder, "roformer.encoder.layer.2.output.dense.weight"):
+    with refused(ValueError, folder, "roformer.encoder.layer.2.output.dense.weight", "output_loading_info=True"):
         RoFormerForMaskedLM.from_pretrained(folder)
+    RoFormerForMaskedLM.from_pretrained(folder, output_loading_info=True)
 
 
 def test_fewer_layers_than_the_config_says(folder):
@@ -144,6 +146,18 @@ def test_a_fresh_head_is_no_error(folder, model):
     classifier = RoFormerForSequenceClassification.from_pretrained(folder, num_labels=3)
     assert classifier.classifier.out_proj.out_features == 3
     assert torch.equal(classifier.roformer.embeddings.word_embeddings.weight, model.get_input_embeddings().weight)
+
+
+def test_new_cross_attention_is_no_error(folder, caplog):
+    logging.getLogger("transformers").propagate = True
+    with caplog.at_level(logging.WARNING):
+        model = EncoderDecoderModel.from_encoder_decoder_pretrained(folder, folder)
+    assert "crossattention.self.query.weight" in caplog.text
+    model.decoder.save_pretrained(folder)
+    name = "roformer.encoder.layer.1.crossattention.self.query.weight"
+    change(folder, lambda weights: weights.pop(name))
+    with refused(ValueError, folder, name, "output_loading_info=True"):
+        AutoModelForCausalLM.from_pretrained(folder)
 
 
 def test_a_backbone_alone_goes_into_every_model(model, tmp_path):

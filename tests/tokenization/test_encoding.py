@@ -1,5 +1,6 @@
 """Whatever fast tokenizers do, ours does: where the two agree on characters, BertTokenizerFast answers the same."""
 
+import copy
 import itertools
 
 import pytest
@@ -230,6 +231,19 @@ def test_encodings_are_made_when_asked_for(words):
     assert isinstance(batch, BatchEncoding)
     with pytest.raises(IndexError):
         batch.encodings[2]
+
+
+def test_encodings_are_those_of_the_call(words):
+    tokenizer, labelled, pair = copy.deepcopy(words), ["今天", "天气", "非常"], [["我们"], ["公园"]]
+    batches = tokenizer(labelled, is_split_into_words=True), tokenizer([pair], is_split_into_words=True)
+    text = tokenizer("今天<e>")
+    del labelled[1:], pair[0][:]
+    pair[1] += labelled
+    tokenizer.add_tokens(["天气", "<e>"])
+    assert batches[0].word_ids() == [None, 0, 1, 2, None]
+    assert batches[1].tokens() == ["[CLS]", "我们", "[SEP]", "公园", "[SEP]"]
+    assert text.tokens() == tokenizer.convert_ids_to_tokens(text.input_ids)
+    assert len(text.tokens()) > len(tokenizer("今天<e>").tokens())
 
 
 @pytest.mark.parametrize(("text", "facts"), [
