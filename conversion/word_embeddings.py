@@ -246,17 +246,9 @@ def _with_vocabulary(old: RoFormerTokenizer, entries: dict[str, int], path: str 
     needed = dict.fromkeys([*old.all_special_tokens, *old.get_added_vocab()])
     if missing := [token for token in needed if token not in entries]:
         raise VocabularyError(f"{path} lacks {', '.join(missing)}, which the checkpoint's tokenizer uses")
-    from ..tokenization.tokenizer import RoFormerTokenizer
+    from .folder.saved_tokenizer import written_anew
 
-    return RoFormerTokenizer(
-        entries,
-        do_lower_case=old.init_kwargs["do_lower_case"],
-        strip_accents=old.init_kwargs["strip_accents"],
-        word_segmentation="jieba",
-        user_dict=old.user_dict,
-        model_max_length=old.model_max_length,
-        **{"mask_token": old.mask_token, **old.special_tokens_map},
-    )
+    return written_anew(old, entries, word_segmentation="jieba")
 
 
 def _rows_to_make(source: Path, specs: dict[str, TensorSpec], config: dict, tokenizer: RoFormerTokenizer) -> list[str]:

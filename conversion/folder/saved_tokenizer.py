@@ -62,8 +62,11 @@ def _check_class(path: Path, fields: dict) -> None:
                 raise CheckpointError(f"{path}: {argument} is {fields[argument]}, which is not supported")
 
 
-def written_anew(old: RoFormerTokenizer, **changes: object) -> RoFormerTokenizer:
-    """Return the same tokenizer without the settings of its former class, such as paths on its owner's disk."""
+def written_anew(
+    old: RoFormerTokenizer, entries: dict[str, int] | None = None, **changes: object
+) -> RoFormerTokenizer:
+    """Return the same tokenizer, perhaps with other entries, without the settings of its former class, such as paths on
+    its owner's disk."""
     words = old.backend_tokenizer.get_vocab(with_added_tokens=False)
     settings = {
         "do_lower_case": old.init_kwargs["do_lower_case"],
@@ -78,9 +81,9 @@ def written_anew(old: RoFormerTokenizer, **changes: object) -> RoFormerTokenizer
         **old.special_tokens_map,
         **changes,
     }
-    new = RoFormerTokenizer(dict(sorted(words.items(), key=lambda entry: entry[1])), **settings)
+    new = RoFormerTokenizer(entries or dict(sorted(words.items(), key=lambda entry: entry[1])), **settings)
     for _, token in sorted(old.added_tokens_decoder.items()):
         if token.content not in new.get_added_vocab():
             new.add_tokens(token, special_tokens=token.special)
     # If tokens were added in another order, their ids must be kept.
-    return new if new.get_vocab() == old.get_vocab() else old
+    return new if entries or new.get_vocab() == old.get_vocab() else old

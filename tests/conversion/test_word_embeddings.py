@@ -358,9 +358,10 @@ def test_a_vocabulary_that_cannot_be(checkpoint, tmp_path, entries, facts):
     assert sorted(os.listdir(tmp_path)) == ["characters", "words.txt"]
 
 
-def test_tokens_added_to_the_tokenizer_are_not_lost(checkpoint, new_vocab, tmp_path):
+def test_settings_and_added_tokens_of_the_tokenizer_are_not_lost(checkpoint, new_vocab, tmp_path):
     folder, _ = checkpoint()
-    tokenizer = RoFormerTokenizer(str(folder / "vocab.txt"))
+    settings = {"add_sep_token": False, "padding_side": "left", "truncation_side": "left"}
+    tokenizer = RoFormerTokenizer(str(folder / "vocab.txt"), **settings)
     tokenizer.add_tokens(["<e1>"])
     (folder / "vocab.txt").unlink()
     tokenizer.save_pretrained(folder)
@@ -368,6 +369,9 @@ def test_tokens_added_to_the_tokenizer_are_not_lost(checkpoint, new_vocab, tmp_p
         initialise_words(folder, new_vocab, tmp_path / "out")
     key = "bert.embeddings.word_embeddings.weight"
     initialise_words(folder, write_entries(tmp_path / "more.txt", [*NEW, "<e1>"]), tmp_path / "out")
+    new = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert new.tokenize("天气<e1>。") == ["天气", "<e1>", "。"] and new("<e1>")["input_ids"][1:] == [len(NEW)]
+    assert {name: getattr(new, name) for name in settings} == settings
     before, after = saved_state(folder)[key], load_file(tmp_path / "out" / "model.safetensors")[key]
     assert torch.equal(after[-1], before[len(OLD)])
 

@@ -46,7 +46,8 @@ def run(tokenizer, corpus):
     def run(output, stages=STAGES, model=None, **options):
         options = OPTIONS | options
         model = make_model() if model is None else model
-        return pretrain(model, tokenizer, stages, options.pop("corpus", corpus), output, **options)
+        inputs = options.pop("tokenizer", tokenizer), stages, options.pop("corpus", corpus)
+        return pretrain(model, *inputs, output, **options)
 
     return run
 
@@ -238,6 +239,7 @@ def test_another_run_in_the_same_folder_is_refused(run, uninterrupted, corpus, t
         "stages": {"stages": [STAGES[0], Stage(64, 4, 7, 1e-3)]}, "seed": {"seed": 1},
         "model": {"model": make_model(hidden_size=32)}, "arguments": {"max_grad_norm": 0.5},
         "corpus": {"corpus": Corpus([other], cache=corpus.cache)},
+        "tokenizer": {"tokenizer": RoFormerTokenizer(str(VOCAB), user_dict=["几时有"])},
     }  # fmt: skip
     for name, change in changes.items():
         with refused(TrainingError, uninterrupted, f"different {name}"):

@@ -81,12 +81,13 @@ def pretrain(
     documents = len(corpus.documents())
     if held_out:
         held_out.documents()
+    words = "\n".join(getattr(tokenizer, "user_dict", []))  # which the backend lacks, as it lacks word_segmentation
     settings = {
         "stages": [vars(stage) for stage in stages],
         "seed": seed,
         "model": _compared(model.config.to_diff_dict()),
-        "tokenizer": hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest(),
-        "word_segmentation": getattr(tokenizer, "word_segmentation", None),  # which is no part of the hash
+        "tokenizer": hashlib.sha256((tokenizer.backend_tokenizer.to_str() + words).encode()).hexdigest(),
+        "word_segmentation": getattr(tokenizer, "word_segmentation", None),
         "arguments": _compared(arguments),
         "text": [[part.field, part.sample_by] for part in (corpus, held_out) if part],
     }
