@@ -1,5 +1,6 @@
 """Find the files of a legacy checkpoint, in a folder or in the published .zip."""
 
+import re
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator
@@ -89,14 +90,15 @@ def _find(folder: Path, checkpoint: str | None) -> LegacyFiles:
     config = next((folder / name for name in CONFIGS if (folder / name).is_file()), None)
     if config is None:
         raise CheckpointError(f"{folder} has no {' or '.join(CONFIGS)}")
-    weights = _only_weights(folder) if checkpoint is None else _without_index(folder, checkpoint)
+    weights = _only_weights(folder) if checkpoint is None else _prefix(folder, checkpoint)
     is_pytorch = weights in PYTORCH or Path(weights).suffix in PYTORCH_SUFFIXES
     if is_pytorch and (folder / CONFIGS[1]).is_file():
         config = folder / CONFIGS[1]  # transformers' own
     vocabularies = (VOCABULARY, TOKENIZER) if is_pytorch else (VOCABULARY,)
     vocab = next((folder / name for name in vocabularies if (folder / name).is_file()), None)
     if vocab is None:
-        raise CheckpointError(f"{folder / VOCABULARY} is missing")
+        remedy = "save the tokenizer there" if is_pytorch else "copy the model's vocabulary there"
+        raise CheckpointError(f"{folder / VOCABULARY} is missing: {remedy}")
     return LegacyFiles(config, vocab, folder / weights)
 
 
@@ -116,15 +118,15 @@ def _only_weights(folder: Path) -> str:
 def _weights(folder: Path) -> list[str]:
     """Return the names of all weights in a folder: prefixes of TensorFlow checkpoints, HDF5 files, PyTorch files."""
     files = sorted(file for file in folder.iterdir() if file.is_file())
-    found = [_without_index(folder, file.name) for file in files if file.name.endswith(INDEX)]
+    found = [_prefix(folder, file.name) for file in files if file.name.endswith(INDEX)]
     pytorch = [name for name in PYTORCH if (folder / name).is_file()][:1]
     found += [file.name for file in files if is_hdf5(file) and not (pytorch and file.name == TRANSFORMERS_HDF5)]
     return found + pytorch
 
 
-def _without_index(folder: Path, name: str) -> str:
-    """Return the name of a checkpoint: the prefix of its files, unless a Keras HDF5 file has that name."""
-    prefix = name.removesuffix(INDEX)
+def _prefix(folder: Path, name: str) -> str:
+    """Return the name of a checkpoint by one of its files: their prefix, unless a Keras HDF5 file has that name."""
+    prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", name)
     return name if (folder / prefix).is_file() else prefix
 
 

@@ -260,7 +260,7 @@ def test_several_checkpoints_need_a_choice(output, source):
         shutil.copyfile(file, source / file.name.replace("bert_model.ckpt", "model.ckpt-1000"))
     with refused(CheckpointError, source, "--checkpoint", "bert_model.ckpt", "model.ckpt-1000"):
         convert(source, output)
-    for choice in ("model.ckpt-1000", "model.ckpt-1000.index"):
+    for choice in ("model.ckpt-1000", "model.ckpt-1000.index", "model.ckpt-1000.data-00000-of-00001"):
         convert(source, output, checkpoint=choice)
         shutil.rmtree(output)
     with refused(CheckpointError, source / "other.index", "missing"):

@@ -416,7 +416,10 @@ def lose_weight(folder):
 
 TROUBLES = {
     "no folder": (shutil.rmtree, ["model", "exist"]),
-    "no vocabulary": (lambda f: [(f / n).unlink() for n in ("vocab.txt", "tokenizer.json")], ["vocab.txt"]),
+    "no vocabulary": (
+        lambda f: [(f / n).unlink() for n in ("vocab.txt", "tokenizer.json")],
+        ["vocab.txt", "tokenizer"],
+    ),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), ["no weights", "model.safetensors"]),
     "broken config": (lambda f: (f / "config.json").write_text("{"), ["config.json", "JSON"]),
     "a weight is missing": (lose_weight, ["roformer.encoder.layer.1.output.dense.weight"]),
