@@ -201,6 +201,12 @@ def test_the_folder_of_a_finished_run(uninterrupted, tokenizer):
     assert held_out_scores(uninterrupted) == {}
 
 
+def test_what_an_earlier_training_left_is_not_saved(run, tmp_path):
+    """The settings of a checkpoint of a stage."""
+    model = run(tmp_path / "run", [Stage(32, 4, 1, 1e-3)], make_model(sparse_prediction=True))
+    assert model.config.sparse_prediction is False
+
+
 def test_it_learns(run, tmp_path):
     """A text that it sees again and again."""
     run(tmp_path / "run", [Stage(32, 16, 40, 2e-2)], make_model(hidden_size=32), logging_steps=10, device_tokens=512)

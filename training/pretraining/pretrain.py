@@ -112,8 +112,8 @@ def _train_stage(
 ) -> None:
     """Train the model through a stage, and save it."""
     _record_length(model, stage.length)
-    # A saved model must return all logits by default.
-    saved_fields = {name: getattr(model.config, name) for name in ("sparse_prediction", "unpad_inputs")}
+    # A saved model must return all logits by default, also if training starts from a checkpoint of a stage.
+    saved_fields = {"sparse_prediction": False, "unpad_inputs": model.config.unpad_inputs}
     model.config.update(dict.fromkeys(saved_fields, True))
     folder = run.folder / f"stage-{number}"
     on_device, every = _device_batch(stage, device_tokens), arguments.get("save_steps", 500)
