@@ -60,7 +60,7 @@ def read_parts(chosen: argparse.Namespace) -> DatasetDict:
     if "validation" not in parts:
         for part, share in ("test", 0.2), ("validation", 0.25):
             if part not in parts:
-                parts["train"], parts[part] = parts["train"].train_test_split(share, seed=0).values()
+                parts["train"], parts[part] = training.split_off(parts["train"], share)
     return parts
 
 

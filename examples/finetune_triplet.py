@@ -49,7 +49,7 @@ def split(parts: dict[str, datasets.Dataset], seed: int) -> dict[str, datasets.D
     """Return the triplets of all parts; those that are missing are taken from the training triplets."""
     for part, share in ("test", 0.2), ("validation", 0.2 if "test" in parts else 0.25):
         if part not in parts:
-            train, some = parts["train"].train_test_split(share, seed=seed).values()
+            train, some = training.split_off(parts["train"], share, seed)
             parts = parts | {"train": train, part: some}
     return parts
 
