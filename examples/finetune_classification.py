@@ -60,7 +60,7 @@ def read_parts(chosen: argparse.Namespace) -> DatasetDict:
     if "validation" not in parts:
         for part, share in ("test", 0.2), ("validation", 0.25):
             if part not in parts:
-                parts["train"], parts[part] = parts["train"].train_test_split(share, seed=0).values()
+                parts["train"], parts[part] = training.split_off(parts["train"], share)
     return parts
 
 
@@ -122,6 +122,7 @@ def main() -> None:
     texts = [name for name in parts["train"].column_names if name != "label"]
     encode = partial(tokenizer, truncation=True, max_length=chosen.length)
     parts = parts.map(encode, batched=True, input_columns=texts, remove_columns=texts)
+    tokenizer.model_max_length = max(tokenizer.model_max_length, chosen.length)  # an earlier training's may be shorter
     sources = {name: vars(chosen)[name] for name in ("model", *PARTS)}
     with training.start_run(chosen.output, vars(chosen), sources, chosen.resume) as run:
         results = run.results.setdefault("seeds", {})

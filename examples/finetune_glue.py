@@ -125,7 +125,9 @@ def main() -> None:
                 card["hyperparameters"] = {"learning rate": rate, "epochs": chosen.epochs, "seed": seed}
                 card["scores"] = {TASKS[task].score: score / 100}
                 source = f"{published_name(chosen.data)}:{task}", "validation"
-                run.save(trainer.model, trainer.processing_class, text, "text-classification", tested_on=source, **card)
+                tokenizer = trainer.processing_class
+                tokenizer.model_max_length = max(tokenizer.model_max_length, chosen.length)
+                run.save(trainer.model, tokenizer, text, "text-classification", tested_on=source, **card)
             runs.append({"task": task, "model": name, "rate": rate, "seed": seed, "scores": scores, "score": score})
             run.save_results()
     table = Table("", *(f"{TASKS[task].title}, {TASKS[task].score}" for task in tasks))

@@ -49,7 +49,7 @@ def split(parts: dict[str, datasets.Dataset], seed: int) -> dict[str, datasets.D
     """Return the triplets of all parts; those that are missing are taken from the training triplets."""
     for part, share in ("test", 0.2), ("validation", 0.2 if "test" in parts else 0.25):
         if part not in parts:
-            train, some = parts["train"].train_test_split(share, seed=seed).values()
+            train, some = training.split_off(parts["train"], share, seed)
             parts = parts | {"train": train, part: some}
     return parts
 
@@ -119,8 +119,11 @@ def fine_tune(chosen: argparse.Namespace, make_trainer: Callable[..., Trainer] =
                 text = (
                     f"Fine-tuned to tell which of two texts is closer to a third, on {len(parts['train']):,} triplets."
                 )
-                options = {name: getattr(chosen, name) for name in ("learning_rate", "max_length", "scorer")}
-                card = {"base": chosen.model, "data": [chosen.train], "hyperparameters": options | {"seed": int(seed)}}
+                names, sources = ("max_length", "scorer", "learning_rate"), [chosen.train]
+                if not chosen.epochs:
+                    text, names, sources = "Not fine-tuned, only evaluated.", names[:2], []
+                options = {name: getattr(chosen, name) for name in names} | {"seed": int(seed)}
+                card = {"base": chosen.model, "data": sources, "hyperparameters": options}
                 score, tested = {"accuracy": result["test"]}, (chosen.test or chosen.train, "test")
                 tokenizer = trainer.processing_class
                 run.save(trainer.model, tokenizer, text, "sentence-similarity", score, tested, **card)

@@ -117,6 +117,11 @@ def main() -> None:
         if chosen.hard_negatives and chosen.epochs:
             options = {"num_negatives": chosen.hard_negatives, "batch_size": chosen.device_batch, **MINING}
             questions = mine_hard_negatives(questions, load(), **options)
+            if not len(questions):
+                raise training.TrainingError(
+                    f"no question of {chosen.train} has {chosen.hard_negatives:,} hard negatives: lower "
+                    "--hard-negatives, or leave it out"
+                )
             print(f"{len(questions):,} of {len(parts['train']):,} questions have hard negatives")
         trained = run.results.get(TRAINED, {})
         for seed in [str(seed) for seed in chosen.seeds if chosen.epochs and str(seed) not in trained]:

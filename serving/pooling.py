@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _MATCHER = ["RoFormerForTripletMatching"]
 # Fields of sentence-transformers before version 6, which had one for each kind.
 _OLDER = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
-# The length of a vector does not change its cosines, and dropout is for training.
+# `is_normalised` reads the first, and the second is for training.
 _WITHOUT_EFFECT = ("Normalize", "Dropout")
 _KINDS_WITHOUT_EFFECT = {"mean_sqrt_len_tokens": "mean"}
 
@@ -65,6 +65,12 @@ def pooling_of(folder: Path, config: dict) -> str:
         f"{path} makes vectors by {what or 'no pooling'}, which is not supported for this model: compute them with "
         f"SentenceTransformer, or remove the file for the model's own vectors"
     )
+
+
+def is_normalised(folder: Path) -> bool:
+    """Return whether modules.json, which `pooling_of` has read, normalises the vectors."""
+    path = folder / "modules.json"
+    return path.is_file() and any(of["type"].endswith(".Normalize") for of in json.loads(read_whole(path)))
 
 
 def pool(outputs: "ModelOutput", attention_mask: "torch.Tensor", pooling: str) -> "torch.Tensor":

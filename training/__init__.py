@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .pretraining.pretrain import held_out_scores, pretrain
     from .pretraining.stages import Stage, read_stages, usual_stage
     from .retrieval.search import RETRIEVAL_METRICS, PassageSearch, bm25
-    from .runs.data import encode_labels, load_data, load_texts, split_by
+    from .runs.data import encode_labels, load_data, load_texts, split_by, split_off
     from .runs.finite_callback import FiniteCallback, NotFinite
     from .runs.run_folder import Run, last_checkpoint, start_run
     from .runs.spread import print_scores, spread
@@ -41,8 +41,8 @@ __all__ = [
     "TripletAccuracy", "TripletCollator", "average_checkpoints", "bm25", "corpus_files", "draw_learning_curves",
     "draw_panels", "encode_labels", "exit_on_error", "fine_tuning_rate", "fresh_model", "held_out_scores",
     "last_checkpoint", "load_data", "load_texts", "load_tokenizer", "load_triplets", "near_duplicates",
-    "paired_bootstrap", "pretrain", "print_scores", "read_glue", "read_stages", "split_by", "spread", "start_run",
-    "text_blind", "tf_idf", "train_translation_tokenizer", "trained_model", "triplet_accuracy", "triplet_decisions",
-    "triplet_results", "usual_stage",
+    "paired_bootstrap", "pretrain", "print_scores", "read_glue", "read_stages", "split_by", "split_off", "spread",
+    "start_run", "text_blind", "tf_idf", "train_translation_tokenizer", "trained_model", "triplet_accuracy",
+    "triplet_decisions", "triplet_results", "usual_stage",
 ]  # fmt: skip
 __getattr__, __dir__ = lazy_names(__name__)

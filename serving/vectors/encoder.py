@@ -11,7 +11,7 @@ import numpy as np
 from ...output.console import no_transformers_bar, no_warnings
 from ..errors import ServingError
 from ..model_folder import TOKENIZER_FILES, named_when_unreadable, read_model_folder
-from ..pooling import check_model, pool, pooling_of, stated_length
+from ..pooling import check_model, is_normalised, pool, pooling_of, stated_length
 
 if TYPE_CHECKING:
     import torch
@@ -28,10 +28,13 @@ _IDENTITY = ("config.json", *TOKENIZER_FILES, "tokenizer_config.json", "*.safete
 
 
 def model_identity(folder: Path) -> str:
-    """Return the SHA-256 of a model's configuration, tokenizer and weights, and of its pooling if it is "cls"."""
+    """Return the SHA-256 of a model's configuration, tokenizer and weights, of its pooling if it is "cls", and of its
+    normalisation."""
     found = hashlib.sha256()
     if pooling_of(folder, read_model_folder(folder)) == "cls":
         found.update(b"cls\0")
+    if is_normalised(folder):
+        found.update(b"normalised\0")
     for path in sorted({path for pattern in _IDENTITY for path in folder.glob(pattern)}):
         found.update(f"{path.name}\0{path.stat().st_size}\0".encode())
         with open(path, "rb") as file:
@@ -111,6 +114,7 @@ class TextEncoder:
                 "of texts: name an encoder"
             )
         self.pooling = pooling_of(folder, config.to_dict())
+        self._is_normalised = self.pooling == "bi" or is_normalised(folder)
         self.width = config.hidden_size
         self.overlap, self._option = overlap, "max_length" if overlap is None else "chunk"
         self.max_length = self._max_length(folder, max_length, longest)
@@ -205,7 +209,7 @@ class TextEncoder:
         mask = pad_sequence([torch.ones(len(row), dtype=torch.long) for row in batch], True)
         ids, mask = ids.to(self.device), mask.to(self.device)
         vectors = pool(self.model(ids, attention_mask=mask), mask, self.pooling).float()
-        return F.normalize(vectors, dim=-1) if self.pooling == "bi" else vectors
+        return F.normalize(vectors, dim=-1) if self._is_normalised else vectors
 
 
 def check_finite(vectors: np.ndarray, names: Sequence[str], remedy: str) -> None:

@@ -5,9 +5,9 @@ import json
 
 import datasets
 import pytest
-from helpers.messages import assert_states
+from helpers.messages import assert_states, refused
 
-from modeling_roformer.training import TrainingError, load_data, load_texts
+from modeling_roformer.training import TrainingError, load_data, load_texts, split_off
 
 ROWS = [{"text": '他说："好', "label": "01"}, {"text": "NA", "label": "02"}]
 
@@ -97,3 +97,11 @@ def test_an_unknown_data_set(monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     with pytest.raises(TrainingError, match="you/nothing is neither a file nor a data set"):
         load_data("you/nothing")
+
+
+def test_too_few_rows_to_split():
+    rows = datasets.Dataset.from_list(ROWS)
+    kept, taken = split_off(rows, 0.2)
+    assert (len(kept), len(taken)) == (1, 1)
+    with refused(TrainingError, "20%", 1, "few"):
+        split_off(kept, 0.2)

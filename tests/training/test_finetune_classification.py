@@ -158,9 +158,11 @@ def test_sentence_pairs(run, folder):
 
 def test_defaults_for_few_texts(run, folder, no_pictures):
     words = ["--train", "texts.tsv", "--epochs", "1"]
+    AutoTokenizer.from_pretrained("start", model_max_length=16).save_pretrained("start")  # as after another training
     code, out, err = run(*words, options=["start", "--output", "run"])
     assert code == 0 and "learning rate 0.001, chosen for a model of width 16" in out, err
     assert "batch size 4 and patience 7, for 24 training texts" in out
+    assert AutoTokenizer.from_pretrained("run/model").model_max_length == 512
 
 
 def test_bad_arguments_are_named(run, folder):

@@ -74,6 +74,13 @@ def test_seeds_baselines_and_the_best_model(folder):
     }  # fmt: skip
 
 
+def test_without_training_the_card_tells_of_none(folder, run_here):
+    code, _, err = run_here(SCRIPT, folder, *arguments("zero", "--epochs", 0))
+    assert code == 0, err
+    text = ModelCard.load(folder / "zero" / "model" / "README.md").text
+    assert "14 triplets" not in text and "learning rate" not in text and "scorer: cross" in text
+
+
 @pytest.mark.slow
 def test_a_killed_run_goes_on(folder):
     words = ["--scorer", "bi", "--learning-rate", 1e-9, "--epochs", 9, "--patience", 2]  # nothing is learned

@@ -201,6 +201,15 @@ def test_the_folder_of_a_finished_run(uninterrupted, tokenizer):
     assert held_out_scores(uninterrupted) == {}
 
 
+def test_what_an_earlier_training_left_is_not_saved(run, tmp_path):
+    """The limit of its tokenizer, and the settings of a checkpoint of a stage."""
+    limited, stages = RoFormerTokenizer(str(VOCAB), model_max_length=16), [Stage(64, 4, 1, 1e-3), Stage(32, 4, 1, 1e-3)]
+    model = run(tmp_path / "run", stages, make_model(sparse_prediction=True), tokenizer=limited)
+    assert model.config.sparse_prediction is False and limited.model_max_length == 16
+    for place, longest in {"stage-1/model": 64, "stage-2/model": 32, "model": 64}.items():
+        assert RoFormerTokenizer.from_pretrained(tmp_path / "run" / place).model_max_length == longest
+
+
 def test_it_learns(run, tmp_path):
     """A text that it sees again and again."""
     run(tmp_path / "run", [Stage(32, 16, 40, 2e-2)], make_model(hidden_size=32), logging_steps=10, device_tokens=512)

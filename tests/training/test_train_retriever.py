@@ -169,3 +169,8 @@ def test_unusable_input_is_named_on_one_line(folder, run_here):
     code, _, err = run_here(SCRIPT, folder, *arguments("bad", "--columns", "question", "text"))
     assert code == 1
     assert_states(err, "train_retriever: ", "train.jsonl", "text", "question, passage")
+    (folder / "one.jsonl").write_text(json.dumps(make_rows(1, 0)[0]))
+    words = ["--train", "one.jsonl", "--validation", "test.jsonl", "--hard-negatives", 99]
+    code, _, err = run_here(SCRIPT, folder, *arguments("none", *words))
+    assert code == 1
+    assert_states(err, "one.jsonl", "no question", "--hard-negatives")

@@ -14,6 +14,7 @@ A stage starts from the weights of the stage before, with a new optimizer and sc
 seeded with the sum of the run's seed and the stage's number.
 """
 
+import copy
 import hashlib
 import shutil
 from collections.abc import Sequence
@@ -112,8 +113,8 @@ def _train_stage(
 ) -> None:
     """Train the model through a stage, and save it."""
     _record_length(model, stage.length)
-    # A saved model must return all logits by default.
-    saved_fields = {name: getattr(model.config, name) for name in ("sparse_prediction", "unpad_inputs")}
+    # A saved model must return all logits by default, also if training starts from a checkpoint of a stage.
+    saved_fields = {"sparse_prediction": False, "unpad_inputs": model.config.unpad_inputs}
     model.config.update(dict.fromkeys(saved_fields, True))
     folder = run.folder / f"stage-{number}"
     on_device, every = _device_batch(stage, device_tokens), arguments.get("save_steps", 500)
@@ -163,7 +164,7 @@ def _train_stage(
     if processes().is_main_process:
         with run.saving(f"stage-{number}/model") as saved:
             trainer.accelerator.unwrap_model(trainer.model, keep_torch_compile=False).save_pretrained(saved)
-            tokenizer.save_pretrained(saved)
+            _with_length(tokenizer, stage.length).save_pretrained(saved)
         for checkpoint in folder.glob("checkpoint-*"):
             shutil.rmtree(checkpoint)
 
@@ -188,6 +189,14 @@ def _record_length(model: PreTrainedModel, length: int) -> None:
         config.max_position_embeddings = max(config.max_position_embeddings, length)
 
 
+def _with_length(tokenizer: PreTrainedTokenizerBase, length: int) -> PreTrainedTokenizerBase:
+    """Return a copy that truncates texts at no fewer than `length` tokens. The corpus is cached by the tokenizer, which
+    stays as it is."""
+    tokenizer = copy.copy(tokenizer)
+    tokenizer.model_max_length = max(tokenizer.model_max_length, length)
+    return tokenizer
+
+
 def held_out_scores(output: str | Path) -> dict[str, float]:
     """Return `eval_loss` and `eval_accuracy` at the end of a finished run, or an empty dict without held-out
     documents."""
@@ -199,10 +208,11 @@ def _save(
     run: Run, model, tokenizer, base, stages, corpus: Corpus, documents: int, held_out: Corpus | None, seed: int
 ) -> None:
     """Save the trained model. Its card has names of the data, without their folders."""
+    longest = max(stage.length for stage in stages)
     sources, tested = ([str(source) for source in part.sources] if part else [] for part in (corpus, held_out))
     run.save(
         model,
-        tokenizer,
+        _with_length(tokenizer, longest),
         f"Pre-trained to predict masked words, on {documents:,} documents of {_names(sources)}.",
         task="fill-mask",
         scores={name.removeprefix("eval_"): value for name, value in held_out_scores(run.folder).items()},
@@ -210,7 +220,7 @@ def _save(
         base=base,
         data=sources,
         hyperparameters={**{f"stage {number}": stage for number, stage in enumerate(stages, 1)}, "seed": seed},
-        trained_at=f"up to {max(stage.length for stage in stages):,} tokens",
+        trained_at=f"up to {longest:,} tokens",
     )
 
 

@@ -130,6 +130,21 @@ def encode_labels(parts: datasets.DatasetDict, sources: Mapping[str, str], colum
     return parts.cast_column(column, labels)
 
 
+def split_off(rows: datasets.Dataset, share: float, seed: int = 0) -> tuple[datasets.Dataset, datasets.Dataset]:
+    """Split rows at random into the larger part, and a part with a `share` of the rows.
+
+    Raises a TrainingError if one of them would be empty.
+    """
+    try:
+        kept, taken = rows.train_test_split(share, seed=seed).values()
+    except ValueError:
+        raise TrainingError(
+            f"too few rows to split: {share:.0%} of {len(rows):,} leaves an empty part. Add rows, or name files for "
+            "all parts"
+        ) from None
+    return kept, taken
+
+
 def split_by(
     rows: datasets.Dataset, column: str, share: float, seed: int = 0
 ) -> tuple[datasets.Dataset, datasets.Dataset]:
@@ -138,7 +153,7 @@ def split_by(
     All rows with the same value are in one part: otherwise a test would ask for what was learned by heart.
     """
     values = datasets.Dataset.from_dict({"value": sorted(set(rows[column]))})
-    asked = {*values.train_test_split(share, seed=seed)["test"]["value"]}
+    asked = {*split_off(values, share, seed)[1]["value"]}
     is_asked = [value in asked for value in rows[column]]
     kept, taken = ([number for number, of in enumerate(is_asked) if of is wanted] for wanted in (False, True))
     return rows.select(kept), rows.select(taken)
