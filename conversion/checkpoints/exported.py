@@ -49,9 +49,9 @@ def own_fields(family: str, config: PreTrainedConfig, tokenizer: RoFormerTokeniz
     if tokenizer.model_max_length < VERY_LARGE_INTEGER:
         saved["model_max_length"] = tokenizer.model_max_length
     if added := added_tokens(tokenizer):
-        saved["added_tokens"] = [
-            {"id": number, "content": token.content, "special": token.special} for number, token in added.items()
-        ]
+        saved["added_tokens"] = [{"id": number, **token.__getstate__()} for number, token in added.items()]
+    if tokenizer.extra_special_tokens:
+        saved["extra_special_tokens"] = tokenizer.extra_special_tokens
     return {
         MARK: PACKAGE,
         EXPORTED_AS: family,
@@ -149,12 +149,12 @@ def exported_tokenizer(settings: Settings) -> dict[str, object]:
         return {}
     from tokenizers import AddedToken
 
-    fields = dict(_own(settings, TOKENIZER))
+    fields, added = dict(_own(settings, TOKENIZER)), {}
     try:
-        added = {
-            token["id"]: AddedToken(token["content"], special=token["special"], normalized=not token["special"])
-            for token in fields.pop("added_tokens", [])
-        }
+        for token in fields.pop("added_tokens", []):
+            flags = {"normalized": not token["special"], **token}  # version 0.2 did not save it
+            number, content = flags.pop("id"), flags.pop("content")
+            added[number] = AddedToken(content, **flags)
     except (TypeError, KeyError):
         raise CheckpointError(f"{settings.path} does not describe a valid tokenizer: see its added_tokens") from None
     return {**fields, "added_tokens_decoder": added}

@@ -85,5 +85,6 @@ def written_anew(
     for _, token in sorted(old.added_tokens_decoder.items()):
         if token.content not in new.get_added_vocab():
             new.add_tokens(token, special_tokens=token.special)
+    new.extra_special_tokens = old.extra_special_tokens
     # If tokens were added in another order, their ids must be kept.
     return new if entries or new.get_vocab() == old.get_vocab() else old

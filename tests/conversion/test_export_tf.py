@@ -20,6 +20,7 @@ from helpers.small_models import small_config
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
+from tokenizers import AddedToken
 from transformers import AutoConfig, AutoTokenizer
 
 import modeling_roformer
@@ -213,15 +214,17 @@ def test_no_setting_of_the_tokenizer_is_lost(family, add_sep_token, tmp_path):
     tokenizer = RoFormerTokenizer(
         vocab, do_lower_case=False, add_sep_token=add_sep_token, model_max_length=77, padding_side="left"
     )
-    tokenizer.add_tokens(["[新词]", "海"])
-    tokenizer.add_tokens(["[甲]"], special_tokens=True)
+    tokenizer.add_tokens([AddedToken("[新词]", normalized=False, single_word=True, lstrip=True, rstrip=True), "海"])
+    tokenizer.add_special_tokens({"extra_special_tokens": ["[甲]"]})
     tokenizer.save_pretrained(tmp_path / "model")
     report = export_tf(tmp_path / "model", tmp_path / "legacy")
     assert_states(report.notes[0], "added tokens", "海, [新词], [甲]")
     assert "do_lower_case=False" in report.tokenizer and "jieba.cut" in report.tokenizer
     assert entries_of(tmp_path / "legacy" / "vocab.txt") == [*entries, "[新词]", "[甲]", "[unused0]"]
     convert(tmp_path / "legacy", tmp_path / "again", verify=True)
-    again, text = AutoTokenizer.from_pretrained(tmp_path / "again"), "明月[新词]照着THE[甲]海[MASK]"
+    again, text = AutoTokenizer.from_pretrained(tmp_path / "again"), "明月[新词]照着THE [新词] [甲]海[MASK]"
+    assert repr(again.added_tokens_decoder) == repr(tokenizer.added_tokens_decoder)
+    assert again.all_special_tokens == tokenizer.all_special_tokens
     assert again(text).input_ids == tokenizer(text).input_ids
     assert again.decode(again(text).input_ids, skip_special_tokens=True) == tokenizer.decode(
         tokenizer(text).input_ids, skip_special_tokens=True
@@ -231,6 +234,17 @@ def test_no_setting_of_the_tokenizer_is_lost(family, add_sep_token, tmp_path):
     path.write_text(path.read_text(encoding="utf-8").replace("[甲]", "[乙]"), encoding="utf-8", newline="\n")
     with refused(CheckpointError, path, "[甲]", "added_tokens"):
         convert(tmp_path / "legacy", tmp_path / "other")
+
+
+def test_an_export_without_all_settings_of_added_tokens_is_read(tmp_path):
+    """Version 0.2 saved only whether they are special."""
+    saved(tmp_path / "model", "RoFormerForMaskedLM")
+    path = export_tf(tmp_path / "model", tmp_path / "legacy").output / "bert_config.json"
+    tokens = [{"id": 7, "content": entries_of(path.with_name("vocab.txt"))[7], "special": True}]
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"tokenizer": {"added_tokens": tokens}}))
+    convert(tmp_path / "legacy", tmp_path / "again")
+    token = AutoTokenizer.from_pretrained(tmp_path / "again").added_tokens_decoder[7]
+    assert (token.special, token.normalized, token.lstrip) == (True, False, False)
 
 
 def test_a_start_for_a_roformer_keeps_the_case_and_not_the_length(tmp_path):

@@ -521,9 +521,12 @@ def test_added_tokens_are_found_in_texts_as_before(tokens, special, tmp_path):
         do_lower_case=False,
     )  # fmt: skip
     tokenizer.add_tokens(tokens, special_tokens=special)
+    if special:
+        tokenizer.extra_special_tokens = tokens
     tokenizer.save_pretrained(folder)
     convert(folder, tmp_path / "new", verify=True)
     new = AutoTokenizer.from_pretrained(tmp_path / "new")
+    assert new.all_special_tokens == tokenizer.all_special_tokens
     text = "明月[新词]照着THE[新人]海上升[MASK]"
     assert new(text).input_ids == tokenizer(text).input_ids
     assert new.decode(new(text).input_ids, skip_special_tokens=True) == tokenizer.decode(
