@@ -138,7 +138,7 @@ class LoadedWhole(Model):
         backbone = prefix if hasattr(self, self.base_model_prefix) else ""
         missing = set(report["missing_keys"])
         drawn = {x for x in self.state_dict() if x.endswith(("feature_map.projection", "encoder.training_steps"))}
-        cross = {x for x in self.state_dict() if ".crossattention." in x}
+        cross = {x for x in self.state_dict() if ".crossattention." in x and not self.config.is_encoder_decoder}
         for new in (drawn, cross):  # Performer's random features, cross-attention of a new decoder
             if new <= missing:  # some of them missing would be damage
                 missing -= new

@@ -62,9 +62,7 @@ def _check_class(path: Path, fields: dict) -> None:
                 raise CheckpointError(f"{path}: {argument} is {fields[argument]}, which is not supported")
 
 
-def written_anew(
-    old: RoFormerTokenizer, entries: dict[str, int] | None = None, **changes: object
-) -> RoFormerTokenizer:
+def written_anew(old: RoFormerTokenizer, entries: dict[str, int] | None = None, **changes: object) -> RoFormerTokenizer:
     """Return the same tokenizer, perhaps with other entries, without the settings of its former class, such as paths on
     its owner's disk."""
     words = old.backend_tokenizer.get_vocab(with_added_tokens=False)
