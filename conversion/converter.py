@@ -146,8 +146,13 @@ def _write_model_files(folder: Path, found: Checkpoint, files: LegacyFiles) -> N
     """Write everything but weights and card: configurations, tokenizer, and the files of sentence-transformers."""
     config = found.config
     config.save_pretrained(folder)
+    is_kept = found.note is None and "pooler" not in found.plan.extras
+    if is_kept and files.config.with_name("modules.json").is_file():
+        from .sentence_transformers_files import copy_sentence_transformers_files
+
+        copy_sentence_transformers_files(files.config.parent, folder)
     # A model fine-tuned from RoFormer-Sim may have another pooler, or none.
-    if found.family in ("sim", "simbert") and config.add_pooling_layer and config.pooler_activation == "linear":
+    elif found.family in ("sim", "simbert") and config.add_pooling_layer and config.pooler_activation == "linear":
         from .sentence_transformers_files import write_sentence_transformers_files
 
         write_sentence_transformers_files(folder)

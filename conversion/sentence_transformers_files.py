@@ -9,13 +9,9 @@ import json
 import shutil
 from pathlib import Path
 
-from safetensors import safe_open
-from safetensors.torch import save_file
-
+from ..pooler_copy import DENSE, has_pooler_copy, pooler_weights, write_pooler_copy
 from .errors import CheckpointError
 
-POOLERS = ("roformer.pooler.dense.", "pooler.dense.")  # key prefixes in models with a head, and without one
-WEIGHTS = "model.safetensors"
 MODULES = "modules.json"
 POOLINGS = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
 # Rotary positions are computed, so texts need no truncation; this is transformers' value for no limit.
@@ -62,12 +58,11 @@ def write_sentence_transformers_files(folder: str | Path) -> None:
     for name, content in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    dense = {f"linear.{name}": tensor for name, tensor in pooler.items()}
-    save_file(dense, folder / "2_Dense" / WEIGHTS, metadata={"format": "pt"})
+    write_pooler_copy(folder)
 
 
 def copy_sentence_transformers_files(source: Path, folder: Path) -> None:
-    """Copy the modules after the encoder from a folder of sentence-transformers. They do not depend on the vocabulary.
+    """Copy the modules after the encoder from a folder of sentence-transformers; a copy of the pooler is written again.
 
     Raises:
         CheckpointError: modules.json cannot be read.
@@ -83,13 +78,5 @@ def copy_sentence_transformers_files(source: Path, folder: Path) -> None:
     for path in inside:
         if (source / path).is_dir():
             shutil.copytree(source / path, folder / path)
-
-
-def pooler_weights(folder: Path) -> dict:
-    """Return the pooler's tensors, which may be in any of the weights files."""
-    found = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        with safe_open(path, "pt") as weights:
-            keys = [key for key in weights.keys() if key.startswith(POOLERS)]  # noqa: SIM118, it is not a dict
-            found |= {key.rpartition(".")[2]: weights.get_tensor(key) for key in keys}
-    return found
+    if has_pooler_copy(source, source / DENSE):  # the folder may have another dtype
+        write_pooler_copy(folder)

@@ -211,10 +211,7 @@ def initialise_words(
             (folder / name).write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         tokenizer.save_pretrained(folder)
         if (source / sentence_transformers_files.MODULES).is_file():
-            if config.get("pooler_activation") == "linear":
-                sentence_transformers_files.write_sentence_transformers_files(folder)
-            else:
-                sentence_transformers_files.copy_sentence_transformers_files(source, folder)
+            sentence_transformers_files.copy_sentence_transformers_files(source, folder)
         if "auto_map" in config:
             for file in source.glob("*.py"):
                 shutil.copyfile(file, folder / file.name)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
+from .pooler_copy import DENSE, has_pooler_copy, write_pooler_copy
 from .rotary import FREQUENCIES, OFFSET, offset_of
 
 if TYPE_CHECKING:
@@ -68,9 +69,10 @@ class LoadedWhole(Model):
 
     @wraps(PreTrainedModel.save_pretrained)
     def save_pretrained(self, save_directory, *args, **kwargs):
-        variant = SAVE.bind(self, save_directory, *args, **kwargs).arguments.get("variant")
-        suffix = f".{variant}" if variant else ""
+        options = SAVE.bind(self, save_directory, *args, **kwargs).arguments
+        suffix = f".{options['variant']}" if options.get("variant") else ""
         folder = Path(save_directory)
+        has_copy = options.get("is_main_process", True) and has_pooler_copy(folder, folder / DENSE)
         whole, index = folder / f"model{suffix}.safetensors", folder / f"model.safetensors.index{suffix}.json"
         try:
             super().save_pretrained(save_directory, *args, **kwargs)
@@ -80,6 +82,8 @@ class LoadedWhole(Model):
             if whole.exists() and index.exists() and not self._hf_peft_config_loaded:
                 outdated = whole if any(folder.glob(f"model{suffix}-?????-of-?????.safetensors")) else index
                 outdated.unlink(missing_ok=True)  # another process may have removed it
+        if has_copy:
+            write_pooler_copy(folder)
 
     def has_pooler_weights(self, report: dict, source: str) -> bool:
         """Return whether the checkpoint has a pooler that the config lacks; raise an error without its activation."""

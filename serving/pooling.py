@@ -60,10 +60,12 @@ def pooling_of(folder: Path, config: dict) -> str:
         return own
     if own == "mean" and stated == ["cls"]:
         return "cls"
-    what = ", ".join(map(str, stated)) if stated != expected else "a Dense with other weights than the model's pooler"
+    what = ", ".join(map(str, stated))
+    if stated == expected:
+        what = f"a Dense without the weights of the model's pooler ({dict(modules)['Dense']})"
     raise ServingError(
         f"{path} makes vectors by {what or 'no pooling'}, which is not supported for this model: compute them with "
-        f"SentenceTransformer, or remove the file for the model's own vectors"
+        f"SentenceTransformer if its modules fit these weights, or remove the file for the model's own vectors"
     )
 
 
@@ -115,15 +117,10 @@ def _stated(folder: Path, modules: list[tuple[str, Path]]) -> list[str]:
 
 
 def _has_pooler_as_dense(place: Path, folder: Path) -> bool:
-    """Return whether a Dense module has the weights of the model's own pooler: training changes only the former."""
-    import torch
-    from safetensors.torch import load_file
-
-    from ..conversion.sentence_transformers_files import WEIGHTS, pooler_weights
+    """Return whether a Dense module computes what the model's own pooler does."""
+    from ..pooler_copy import has_pooler_copy
 
     with named_when_unreadable(place):
         settings = read_json(place / "config.json")
-        dense = {name.removeprefix("linear."): weight for name, weight in load_file(place / WEIGHTS).items()}
-        own = pooler_weights(folder)
     is_linear = str(settings.get("activation_function", "")).endswith("Identity")
-    return is_linear and dense.keys() == own.keys() and all(torch.equal(dense[name], own[name]) for name in own)
+    return is_linear and has_pooler_copy(folder, place)

@@ -11,7 +11,7 @@ from huggingface_hub.utils import validate_repo_id
 
 from ..model_cards import card_of_folder
 from .errors import LOG_IN, HubError, hub_bars, hub_error, may_pass, usable_token
-from .published_content import CARD, published_content, with_needs
+from .published_content import CARD, INDEX, WEIGHTS, published_content, with_needs
 
 logger = logging.getLogger(__name__)
 WAITS = (2, 8)  # seconds before the second and the third try
@@ -93,6 +93,7 @@ def push(
             api.create_branch(repository, branch=revision, exist_ok=True)
         parent = api.model_info(repository, revision=revision)
         there = [file.rfilename for file in parent.siblings or ()]
+        _check_fit(there, files, directory)
         if (path := directory / CARD).exists() or CARD not in there:
             card = path.read_text(encoding="utf-8") if path.exists() else card_of_folder(directory)
         else:
@@ -124,6 +125,21 @@ def push(
                 raise hub_error(error, f"{repo_id}: {sure}", token, "write") from None
             sleep(wait)
     raise AssertionError  # the last try returns or raises
+
+
+def _check_fit(there: Collection[str], written: Collection[str], directory: Path) -> None:
+    """Raise HubError if files that stay in the repository would not fit those that are written."""
+    dense = [name for name in there if re.fullmatch(r"\d+_Dense/model\.safetensors", name)]
+    if dense and "modules.json" not in written:
+        raise HubError(
+            f"{dense[0]} there belongs to other weights, and {directory} has no modules.json: delete both there, or "
+            "push the folder that `roformer convert` writes of RoFormer-Sim"
+        )
+    if {WEIGHTS, INDEX}.isdisjoint(written) and not {WEIGHTS, INDEX}.isdisjoint(there):
+        raise HubError(
+            f"{directory} has a graph alone, and its config.json would replace that of the weights there: push it to "
+            "another repository, or push a folder with the weights and onnx/"
+        )
 
 
 def _replaced(there: Iterable[str], written: Collection[str]) -> list[str]:

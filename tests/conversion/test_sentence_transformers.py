@@ -132,13 +132,21 @@ def test_the_longest_texts_of_training_are_read_whole(tmp_path):
     assert SentenceTransformer(str(tmp_path / "mini"), device="cpu").max_seq_length == 4096
 
 
-def test_a_new_vocabulary_leaves_the_vectors(encoder, folder, tmp_path):
+def test_a_new_vocabulary_or_a_conversion_leaves_the_vectors(folder, tmp_path):
+    """Vectors of a trained Dense, which is not the model's pooler."""
+    encoder = SentenceTransformer(str(folder), device="cpu")
+    with torch.no_grad():
+        encoder[2].linear.weight.mul_(2)
+    encoder.save(str(tmp_path / "old"))
     entries = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")[:-1]
     (tmp_path / "words.txt").write_text("\n".join([*entries, "我们们"]) + "\n", encoding="utf-8")
-    initialise_words(folder, tmp_path / "words.txt", tmp_path / "new")
+    initialise_words(tmp_path / "old", tmp_path / "words.txt", tmp_path / "new")
+    convert(tmp_path / "old", tmp_path / "float32")
+    convert(tmp_path / "old", tmp_path / "float16", dtype="float16")
     texts = ["我和你", "你听一句"]
-    vectors = SentenceTransformer(str(tmp_path / "new"), device="cpu").encode(texts)
-    np.testing.assert_allclose(vectors, encoder.encode(texts), rtol=0, atol=1e-6)
+    for name, atol in {"new": 1e-6, "float32": 1e-6, "float16": 0.04}.items():
+        vectors = SentenceTransformer(str(tmp_path / name), device="cpu").encode(texts)
+        np.testing.assert_allclose(vectors, encoder.encode(texts), rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])

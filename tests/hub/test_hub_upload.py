@@ -102,6 +102,32 @@ def test_a_graph_without_its_data_is_not_sent(hub, folder, monkeypatch):
     assert_states(told[0], folder / "onnx" / "model.onnx", "onnx is not installed")
 
 
+def test_a_graph_alone_does_not_replace_the_config_of_weights(hub, folder):
+    push(folder, REPO)
+    before = published(hub)
+    write_graph(folder, external=False)
+    (folder / "model.safetensors").rename(folder.parent / "model.safetensors")
+    with refused(HubError, folder, "config.json", "onnx/"):
+        push(folder, REPO)
+    assert published(hub) == before
+    (folder.parent / "model.safetensors").rename(folder / "model.safetensors")
+    push(folder, REPO)
+    assert "onnx/model.onnx" in published(hub)
+
+
+def test_new_weights_do_not_get_the_dense_of_others(hub, folder):
+    add(folder, "modules.json", "2_Dense/model.safetensors")
+    push(folder, REPO)
+    before = published(hub)
+    (folder / "modules.json").unlink()
+    (folder / "2_Dense" / "model.safetensors").unlink()
+    with refused(HubError, "2_Dense/model.safetensors", "modules.json", "convert"):
+        push(folder, REPO)
+    assert published(hub) == before
+    add(folder, "modules.json")
+    push(folder, REPO)
+
+
 PATH = "/home/me/secret-customer/model-3"
 SETTINGS = {
     "config.json": {"_name_or_path": PATH, "encoder": {"_name_or_path": PATH + "/"}, "label2id": {"/a/b": 0}},

@@ -9,6 +9,8 @@ import torch
 from helpers.messages import refused
 
 import modeling_roformer  # noqa: F401
+from modeling_roformer.conversion.converter import convert
+from modeling_roformer.conversion.word_embeddings import initialise_words
 from modeling_roformer.serving.errors import ServingError
 from modeling_roformer.serving.page.served_model import ServedModel
 from modeling_roformer.serving.page.similarity import vectors
@@ -130,12 +132,12 @@ def test_the_page_reads_the_pooling_only_for_vectors(pooled):
         vectors(served, TEXTS, TEXTS)
 
 
-def test_a_new_vocabulary_keeps_the_pooling(pooled, tmp_path):
-    from modeling_roformer.conversion.word_embeddings import initialise_words
-
+def test_a_new_vocabulary_or_a_conversion_keeps_the_pooling(pooled, tmp_path):
     folder = pooled("cls", modules.Normalize())
     initialise_words(folder, folder / "vocab.txt", tmp_path / "new")
+    convert(folder, tmp_path / "converted")
     expected = TextEncoder(folder, device="cpu")(TEXTS)
-    found = TextEncoder(tmp_path / "new", device="cpu")
-    assert found.pooling == "cls"
-    np.testing.assert_allclose(found(TEXTS), expected, atol=2e-6)
+    for name in ("new", "converted"):
+        found = TextEncoder(tmp_path / name, device="cpu")
+        assert found.pooling == "cls"
+        np.testing.assert_allclose(found(TEXTS), expected, atol=2e-6)
