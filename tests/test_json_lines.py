@@ -100,6 +100,15 @@ def test_a_line_that_is_no_object_is_named(tmp_path):
         documents(path)
 
 
+def test_a_table_in_a_folder_is_refused_as_one_that_is_named(tmp_path):
+    json_lines(tmp_path / "a.jsonl")
+    table = write(tmp_path / "b.csv.gz", "text\n今天\n")
+    for source in tmp_path, table:
+        with refused(CorpusError, table, "table"):
+            corpus_files([source])
+    assert corpus_files([tmp_path], (".csv",)) == [tmp_path / "a.jsonl", table]
+
+
 def test_a_folder_of_ndjson_is_a_corpus(tmp_path):
     (tmp_path / "folder").mkdir()
     files = [json_lines(tmp_path / "folder" / name) for name in ("a.ndjson", "b.ndjson.gz")]

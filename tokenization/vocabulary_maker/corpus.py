@@ -83,29 +83,29 @@ def corpus_files(paths: Iterable[str | Path], also: tuple[str, ...] = ()) -> lis
 
     Args:
         paths: files and folders. Of a folder, all text and JSON Lines files are read, in the order of their names;
-            other and hidden files are skipped.
+            hidden files and those of other kinds are skipped. Tables are refused, as named ones are.
         also: further suffixes to read, such as ".parquet".
 
     Raises:
-        CorpusError: a path does not exist, a folder has no such file, or a named file is a table not in `also`.
+        CorpusError: a path does not exist, a folder has no such file, or a file is a table not in `also`.
     """
     files = {}
     for path in map(Path, paths):
         if path.is_dir():
             kinds = TEXT + JSON_LINES + also
-            found = [file for file in sorted(path.rglob("*")) if kind_of(file) in kinds and file.is_file()]
+            found = [file for file in sorted(path.rglob("*")) if kind_of(file) in kinds + TABLES and file.is_file()]
             found = [file for file in found if not any(part[0] == "." for part in file.relative_to(path).parts)]
             if not found:
                 raise CorpusError(
                     f"{path} has no text: expected files that end in {', '.join(kinds)}, or these with .gz"
                 )
         elif path.exists():
-            if kind_of(path) in TABLES and kind_of(path) not in also:
-                kinds = "".join(f" or {kind}" for kind in also)
-                raise CorpusError(f"{path} is a table; expected text (.txt), JSON Lines (.jsonl){kinds}")
             found = [path]
         else:
             raise CorpusError(f"{path} does not exist")
+        if table := next((file for file in found if kind_of(file) in {*TABLES} - {*also}), None):
+            kinds = "".join(f" or {kind}" for kind in also)
+            raise CorpusError(f"{table} is a table; expected text (.txt), JSON Lines (.jsonl){kinds}")
         files |= {file.resolve(): file for file in found if file.resolve() not in files}
     return list(files.values())
 
