@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 
 import datasets
 import pytest
@@ -59,6 +60,13 @@ def test_class_ids_become_names(tmp_path):
         rows.to_parquet(folder / f"{part}.parquet")
     assert load_texts(folder, ["label"])["label"] == ["yes"]
     assert load_texts(folder, ["label"], "test")["label"] == ["no"]
+
+
+def test_a_file_that_has_changed_is_read_again_whatever_its_time(tmp_path):
+    for text in "一二":
+        (tmp_path / "rows.csv").write_text(f"text\n{text}\n", encoding="utf-8")
+        os.utime(tmp_path / "rows.csv", (0, 0))
+        assert load_data(tmp_path / "rows.csv", cache=tmp_path / "cache")["text"] == [text]
 
 
 @pytest.mark.parametrize(("name", "content", "states"), [

@@ -45,7 +45,8 @@ def load_data(source: str | Path, split: str = "train", cache: str | Path | None
         raise TrainingError(f"{source} does not exist")
     if path.is_file():
         place, of_format = builder_of(path)
-        config, split, options = "", "train", {"data_files": str(path), **of_format, **options}
+        # A name of its own for each version: `datasets` compares only the time of modification with its cache.
+        config, split, options = version_of(path), "train", {"data_files": str(path), **of_format, **options}
         if place == "csv":
             _require_names(path, of_format)
     elif path.is_dir():
@@ -71,6 +72,12 @@ def builder_of(path: Path) -> tuple[str, dict]:
     """Return the builder of `datasets` for a file, and its options."""
     suffix = Path(path.name.lower().removesuffix(".gz")).suffix
     return _FORMATS.get(suffix) or ("json" if is_json_lines(path) else "text", _TEXT)
+
+
+def version_of(path: Path) -> str:
+    """Return what changes whenever a file is written, even if its time of modification is set back."""
+    found = path.stat()
+    return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ctime_ns}"
 
 
 def _require_names(path: Path, options: dict) -> None:
