@@ -53,29 +53,42 @@ class Chunk:
     def rows(self, field: str) -> Iterator[tuple[int, str | None, dict]]:
         """Yield the number, the text (None for null) and the other fields of each line of JSON Lines, or line of text,
         that is not blank."""
-        for number, line in enumerate(self.text().split("\n"), self.first_line):
-            if has_text(line):
-                text, record = self._record(number, line, field) if self.is_json else (line, {})
-                yield number, text, record
+        if not self.is_json:
+            yield from ((number, line, {}) for number, line in self._lines())
+            return
+        for number, record in self.records():
+            where = f"{self.path}, line {number}"
+            if field not in record:
+                raise CorpusError(f"{where}: no field {field!r}: name the field of the text with --field")
+            if not isinstance(record[field], str | None):
+                raise CorpusError(f"{where}: the field {field!r} is not a string")
+            yield number, record[field], record
 
-    def _record(self, number: int, line: str, field: str) -> tuple[str | None, dict]:
-        where = f"{self.path}, line {number}"
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            raise CorpusError(f"{where}: not JSON; JSON Lines have one object per line") from None
-        if not isinstance(record, dict):
-            raise CorpusError(f"{where}: not an object with fields")
-        if field not in record:
-            raise CorpusError(f"{where}: no field {field!r}: name the field of the text with --field")
-        if not isinstance(record[field], str | None):
-            raise CorpusError(f"{where}: the field {field!r} is not a string")
-        return record[field], record
+    def records(self) -> Iterator[tuple[int, dict]]:
+        """Yield the number and the object of each line of JSON Lines that is not blank."""
+        for number, line in self._lines():
+            where = f"{self.path}, line {number}"
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError):
+                raise CorpusError(f"{where}: not JSON; JSON Lines have one object per line") from None
+            if not isinstance(record, dict):
+                raise CorpusError(f"{where}: not an object with fields")
+            yield number, record
+
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        lines = enumerate(self.text().split("\n"), self.first_line)
+        return ((number, line) for number, line in lines if has_text(line))
 
 
 def has_text(text: str | None) -> TypeGuard[str]:
     """Return whether a text is neither None nor blank."""
     return bool(text) and not text.isspace()
+
+
+def writable(text: str) -> str:
+    """Replace lone surrogates, which JSON may have and Arrow may not."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def corpus_files(paths: Iterable[str | Path], also: tuple[str, ...] = ()) -> list[Path]:
