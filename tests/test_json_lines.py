@@ -18,6 +18,7 @@ from modeling_roformer.serving.vectors.texts import Texts
 from modeling_roformer.tokenization.vocabulary_maker import corpus
 from modeling_roformer.tokenization.vocabulary_maker.corpus import CorpusError, corpus_files, is_json_lines, read_chunks
 from modeling_roformer.training import load_texts
+from modeling_roformer.training.pretraining.documents import read_documents
 
 TEXTS = ["今天天气很好。", "明月几时有", "租客要求退还押金"]
 NAMES = ["a.jsonl", "a.json", "a.ndjson", "a.NDJSON.gz", "wiki_00", "wiki_00.gz", "a.txt", "a.txt.gz", "a.data"]
@@ -45,6 +46,10 @@ def training(path):
     return load_texts(path, ["text"])["text"][:]
 
 
+def pretraining(path):
+    return read_documents([path], cache=path.parent / "cache")["text"][:]
+
+
 def embedded_by_document(path):
     return [text for shard in Texts((str(path),), sample_by="document").shards(10) for text in shard.texts]
 
@@ -57,7 +62,7 @@ def test_a_file_that_is_one_text_is_the_same_in_any_number_of_chunks(tmp_path, m
 
 
 @pytest.mark.parametrize(
-    "read", [documents, embedded, embedded_by_document, training, read_texts], ids=lambda f: f.__name__
+    "read", [documents, embedded, embedded_by_document, training, pretraining, read_texts], ids=lambda f: f.__name__
 )
 @pytest.mark.parametrize("name", NAMES)
 def test_the_field_is_read_under_every_name(read, name, tmp_path):
@@ -98,6 +103,25 @@ def test_a_line_that_is_no_object_is_named(tmp_path):
     write(path, path.read_text() + "今天\n")
     with refused(CorpusError, path, "line 4", "JSON"):
         documents(path)
+
+
+@pytest.mark.parametrize("read", [training, pretraining], ids=lambda f: f.__name__)
+def test_other_fields_may_differ_in_later_lines(read, tmp_path):
+    """`datasets` takes the types of fields from the first 10 MiB."""
+    first = {"more": "文" * (4 << 20), "court": None, "laws": [], "result": {"of": 1}}
+    last = {"court": "一", "laws": ["二"], "result": {"of": 1, "to": 2}, "judge": "三"}
+    rows = [{"text": text, **others} for text, others in zip(TEXTS, [first, last, {}], strict=True)]
+    path = write(tmp_path / "a.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    assert read(path) == TEXTS
+
+
+def test_a_table_in_a_folder_is_refused_as_one_that_is_named(tmp_path):
+    json_lines(tmp_path / "a.jsonl")
+    table = write(tmp_path / "b.csv.gz", "text\n今天\n")
+    for source in tmp_path, table:
+        with refused(CorpusError, table, "table"):
+            corpus_files([source])
+    assert corpus_files([tmp_path], (".csv",)) == [tmp_path / "a.jsonl", table]
 
 
 def test_a_folder_of_ndjson_is_a_corpus(tmp_path):

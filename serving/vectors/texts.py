@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...output.console import Hidden, sentence_of
 from ...output.extras import needs_extra
-from ...tokenization.vocabulary_maker.corpus import corpus_files, has_text, kind_of, read_chunks
+from ...tokenization.vocabulary_maker.corpus import corpus_files, has_text, kind_of, read_chunks, writable
 from ..errors import ServingError
 
 with needs_extra("embed", ServingError):
@@ -104,8 +104,8 @@ class Texts:
                     if len(ids) == most or characters >= _CHARACTERS:
                         yield Shard(number, ids, texts, read, left_out)
                         number, ids, texts, characters, read, left_out = number + 1, [], [], 0, 0.0, 0
-                    ids.append(_writable(row[0]))
-                    texts.append(_writable(row[1]))
+                    ids.append(writable(row[0]))
+                    texts.append(writable(row[1]))
                     characters += len(row[1])
         if ids:
             yield Shard(number, ids, texts, read, left_out)
@@ -133,8 +133,7 @@ class Texts:
 
     def _file(self, path: Path, name: str) -> Source:
         if kind_of(path) in CSV:
-            # Ids are as they are written, such as 01.
-            return self._data_set(str(path), str(path), name, converters=dict.fromkeys(self._columns, str))
+            return self._data_set(str(path), str(path), name)
         if path.suffix.lower() != PARQUET:
             return path.stat().st_size, partial(self._line_pieces, path, name)
         try:
@@ -144,9 +143,9 @@ class Texts:
         batches = partial(file.iter_batches, _ROWS, columns=self._columns)
         return self._table(str(path), name, file.schema_arrow, path.stat().st_size, file.metadata.num_rows, batches)
 
-    def _data_set(self, source: str, where: str, name: str, **options) -> Source:
+    def _data_set(self, source: str, where: str, name: str) -> Source:
         with _NO_BARS:  # they would mix with the caller's
-            found = load_data(source, **options)
+            found = load_data(source)
         batches = lambda: found.select_columns(self._columns).with_format("arrow").iter(_ROWS)  # noqa: E731
         return self._table(where, name, found.features.arrow_schema, found.data.nbytes, len(found), batches)
 
@@ -219,8 +218,3 @@ def source_names(sources: Sequence[str]) -> list[str]:
     """
     paths = map(Path, sources)
     return [path.name if path.is_absolute() or ".." in path.parts else "/".join(path.parts) for path in paths]
-
-
-def _writable(text: str) -> str:
-    """Replace lone surrogates, which JSON may have and Arrow may not."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

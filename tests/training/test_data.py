@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 
 import datasets
 import pytest
@@ -61,6 +62,43 @@ def test_class_ids_become_names(tmp_path):
     assert load_texts(folder, ["label"], "test")["label"] == ["no"]
 
 
+def test_values_of_a_table_are_strings_in_later_rows_too(tmp_path):
+    """`datasets` takes the types of columns from the first 10,000 rows."""
+    path = tmp_path / "rows.csv"
+    later = ",10010.5,（2019）京01民终1号", ",,2"
+    rows = [f"{text},{n},01" for n, text in enumerate(["好"] * 10_000)] + [f"好{row}" for row in later]
+    path.write_text("\n".join(["text,amount,number", *rows]), encoding="utf-8")
+    assert load_texts(path, ["text", "number"])["number"][9_999:] == ["01", "（2019）京01民终1号", "2"]
+    assert load_data(path)["amount"][9_999:] == ["9999", "10010.5", ""]
+
+
+def test_dates_stay_strings(tmp_path):
+    rows = [{"label": "2019-03-04"}, {"label": "2019-03-05"}]
+    assert load_texts(write(tmp_path / "rows.jsonl", rows), ["label"]).to_list() == rows
+
+
+def test_fields_of_objects_and_numbers(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"pair": {"de": "gut"}, "label": 1}\n{"pair": {"de": "\\ud83d"}, "label": "2"}', encoding="utf-8")
+    assert load_texts(path, {"text": "pair.de", "label": "label"})[:] == {"text": ["gut", "?"], "label": ["1", "2"]}
+    with pytest.raises(TrainingError) as error:
+        load_texts(path, ["pair"])
+    assert_states(str(error.value), path, "line 1", "pair", "label, pair.de")
+
+
+def test_a_list_of_objects(tmp_path):
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps(ROWS, indent=1), encoding="utf-8")
+    assert load_texts(path, ["text", "label"]).to_list() == ROWS
+
+
+def test_a_file_that_has_changed_is_read_again_whatever_its_time(tmp_path):
+    for text in "一二":
+        (tmp_path / "rows.csv").write_text(f"text\n{text}\n", encoding="utf-8")
+        os.utime(tmp_path / "rows.csv", (0, 0))
+        assert load_data(tmp_path / "rows.csv", cache=tmp_path / "cache")["text"] == [text]
+
+
 @pytest.mark.parametrize(("name", "content", "states"), [
     ("rows.csv", "text,label\n好,\n", ["row 1", "label is empty"]),
     ("rows.jsonl", '{"text": "好", "label": 1}\n{"text": null, "label": 1}', ["row 2", "text is empty"]),
@@ -68,7 +106,7 @@ def test_class_ids_become_names(tmp_path):
     ("rows.csv", "text,class\n好,1\n", ["no column label", "text, class"]),
     ("rows.csv", "text,label\n", ["no data"]),
     ("rows.csv", "text,label\n好,1\n好,的,1\n", ["cannot be read", "line 3"]),
-    ("rows.csv", "text,label\n好,的,1\n好,1\n", ["line 2"]), ("rows.jsonl", '{"text": ', ["cannot be read"]),
+    ("rows.csv", "text,label\n好,的,1\n好,1\n", ["line 2"]), ("rows.jsonl", '{"text": ', ["line 1", "JSON"]),
     ("rows.parquet", "PAR1", ["cannot be read"]), ("rows.xlsx", "PK", ["no column label", "text"]),
 ])  # fmt: skip
 def test_bad_files(tmp_path, name, content, states):

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 
 import datasets
 import jieba
@@ -41,11 +42,11 @@ def test_a_folder_with_a_tokenizer_alone_keeps_its_settings(characters, tmp_path
 
 @pytest.fixture
 def write(tmp_path):
-    def write(name, texts, field="text"):
+    def write(name, texts, field="text", encoding="utf-8"):
         path = tmp_path / "corpus" / name
         path.parent.mkdir(exist_ok=True)
         lines = [json.dumps({field: text}) if ".jsonl" in name else text for text in texts]
-        data = "".join(line + "\n" for line in lines).encode("utf-8")
+        data = "".join(line + "\n" for line in lines).encode(encoding)
         path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
         return path
 
@@ -81,9 +82,19 @@ def test_tables_and_files_that_are_one_document(write, tmp_path):
     assert found["text"][:] == ["第一行，\n第二行", "NA", "第一行\n\n第二行\n", "一，二"]
 
 
+def test_many_files_are_in_one_cache(write, tmp_path, monkeypatch):
+    monkeypatch.setattr(documents, "CHUNK", 4)  # characters in memory at once
+    for number in range(9):
+        write(f"{number}.txt", ["文" * number, str(number)])
+    found = read_documents([tmp_path / "corpus"], sample_by="document", cache=tmp_path / "cache")
+    assert found["text"][:] == [f"{'文' * number}\n{number}\n" for number in range(9)]
+    assert len(found.cache_files) == 1
+
+
 def test_a_file_that_has_changed_is_read_again(write, tmp_path):
-    assert read_documents([write("a.txt", ["一"])], cache=tmp_path / "cache")["text"][:] == ["一"]
-    assert read_documents([write("a.txt", ["二二"])], cache=tmp_path / "cache")["text"][:] == ["二二"]
+    for text in "一二":
+        os.utime(write("a.txt", [text]), (0, 0))
+        assert read_documents([tmp_path / "corpus"], cache=tmp_path / "cache")["text"][:] == [text]
 
 
 def test_documents_that_are_refused(write, tmp_path):
@@ -95,7 +106,8 @@ def test_documents_that_are_refused(write, tmp_path):
     refusal(tmp_path / "missing.txt", "does not exist")
     bad = write("bad.jsonl", TEXTS)
     bad.write_bytes(bad.read_bytes() + b"{\n")
-    refusal(bad, "cannot be read")
+    refusal(bad, "line 5", "JSON")
+    refusal(write("gbk.txt", TEXTS[:1], encoding="gb18030"), "line 1", "UTF-8")
     refusal(write("a.jsonl", TEXTS), "'body'", "text", "--field", field="body")
     datasets.Dataset.from_dict({"number": [1]}).to_parquet(tmp_path / "a.parquet")
     refusal(tmp_path / "a.parquet", "'number'", "not text", field="number")

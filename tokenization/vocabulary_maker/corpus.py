@@ -53,24 +53,32 @@ class Chunk:
     def rows(self, field: str) -> Iterator[tuple[int, str | None, dict]]:
         """Yield the number, the text (None for null) and the other fields of each line of JSON Lines, or line of text,
         that is not blank."""
-        for number, line in enumerate(self.text().split("\n"), self.first_line):
-            if has_text(line):
-                text, record = self._record(number, line, field) if self.is_json else (line, {})
-                yield number, text, record
+        if not self.is_json:
+            yield from ((number, line, {}) for number, line in self._lines())
+            return
+        for number, record in self.records():
+            where = f"{self.path}, line {number}"
+            if field not in record:
+                raise CorpusError(f"{where}: no field {field!r}: name the field of the text with --field")
+            if not isinstance(record[field], str | None):
+                raise CorpusError(f"{where}: the field {field!r} is not a string")
+            yield number, record[field], record
 
-    def _record(self, number: int, line: str, field: str) -> tuple[str | None, dict]:
-        where = f"{self.path}, line {number}"
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            raise CorpusError(f"{where}: not JSON; JSON Lines have one object per line") from None
-        if not isinstance(record, dict):
-            raise CorpusError(f"{where}: not an object with fields")
-        if field not in record:
-            raise CorpusError(f"{where}: no field {field!r}: name the field of the text with --field")
-        if not isinstance(record[field], str | None):
-            raise CorpusError(f"{where}: the field {field!r} is not a string")
-        return record[field], record
+    def records(self) -> Iterator[tuple[int, dict]]:
+        """Yield the number and the object of each line of JSON Lines that is not blank."""
+        for number, line in self._lines():
+            where = f"{self.path}, line {number}"
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError):
+                raise CorpusError(f"{where}: not JSON; JSON Lines have one object per line") from None
+            if not isinstance(record, dict):
+                raise CorpusError(f"{where}: not an object with fields")
+            yield number, record
+
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        lines = enumerate(self.text().split("\n"), self.first_line)
+        return ((number, line) for number, line in lines if has_text(line))
 
 
 def has_text(text: str | None) -> TypeGuard[str]:
@@ -78,34 +86,39 @@ def has_text(text: str | None) -> TypeGuard[str]:
     return bool(text) and not text.isspace()
 
 
+def writable(text: str) -> str:
+    """Replace lone surrogates, which JSON may have and Arrow may not."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
 def corpus_files(paths: Iterable[str | Path], also: tuple[str, ...] = ()) -> list[Path]:
     """Return the files of a corpus, each once.
 
     Args:
         paths: files and folders. Of a folder, all text and JSON Lines files are read, in the order of their names;
-            other and hidden files are skipped.
+            hidden files and those of other kinds are skipped. Tables are refused, as named ones are.
         also: further suffixes to read, such as ".parquet".
 
     Raises:
-        CorpusError: a path does not exist, a folder has no such file, or a named file is a table not in `also`.
+        CorpusError: a path does not exist, a folder has no such file, or a file is a table not in `also`.
     """
     files = {}
     for path in map(Path, paths):
         if path.is_dir():
             kinds = TEXT + JSON_LINES + also
-            found = [file for file in sorted(path.rglob("*")) if kind_of(file) in kinds and file.is_file()]
+            found = [file for file in sorted(path.rglob("*")) if kind_of(file) in kinds + TABLES and file.is_file()]
             found = [file for file in found if not any(part[0] == "." for part in file.relative_to(path).parts)]
             if not found:
                 raise CorpusError(
                     f"{path} has no text: expected files that end in {', '.join(kinds)}, or these with .gz"
                 )
         elif path.exists():
-            if kind_of(path) in TABLES and kind_of(path) not in also:
-                kinds = "".join(f" or {kind}" for kind in also)
-                raise CorpusError(f"{path} is a table; expected text (.txt), JSON Lines (.jsonl){kinds}")
             found = [path]
         else:
             raise CorpusError(f"{path} does not exist")
+        if table := next((file for file in found if kind_of(file) in {*TABLES} - {*also}), None):
+            kinds = "".join(f" or {kind}" for kind in also)
+            raise CorpusError(f"{table} is a table; expected text (.txt), JSON Lines (.jsonl){kinds}")
         files |= {file.resolve(): file for file in found if file.resolve() not in files}
     return list(files.values())
 

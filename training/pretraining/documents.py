@@ -6,18 +6,21 @@ memory, and a second run reuses the files of the first.
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 import datasets
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from ...output.console import sentence_of
 from ...tokenization.segmentation import JiebaSegmenter
+from ...tokenization.vocabulary_maker.corpus import CHUNK, has_text, read_chunks, writable
 from ...tokenization.wordpiece import PREFIX
 from ..errors import TrainingError
-from ..runs.data import builder_of, load_data
+from ..runs.data import builder_of, holds_json_lines, load_data, version_of
 from ..runs.device import processes
 
 SPECIAL_TOKENS = 2  # [CLS] and [SEP] around a piece
@@ -52,16 +55,63 @@ def read_documents(
 
     Raises a TrainingError that names the source if it cannot be read or lacks the field, or if there is no text.
     """
-    parts = [_texts(file, field, sample_by, cache) for source in sources for file in corpus_files(source)]
+    parts = []
+    for is_lines, files in groupby((Path(file) for source in sources for file in corpus_files(source)), _has_lines):
+        if is_lines:
+            parts.append(_lines([*files], field, sample_by, cache))
+        else:
+            parts += [_table(file, field, cache) for file in files]
     if not any(map(len, parts)):
         raise TrainingError(f"the corpus has no text: {', '.join(map(str, sources))}")
     return datasets.concatenate_datasets(parts)
 
 
-def _texts(source: str | Path, field: str, sample_by: str, cache: str | Path | None) -> datasets.Dataset:
-    is_text = Path(source).is_file() and builder_of(Path(source))[0] == "text"
-    found = load_data(source, cache=cache, **({"sample_by": sample_by} if is_text else {}))
-    column = "text" if is_text else field
+def _has_lines(file: Path) -> bool:
+    return (file.is_file() and builder_of(file)[0] == "text") or holds_json_lines(file)
+
+
+def _lines(files: Sequence[Path], field: str, sample_by: str, cache: str | Path | None) -> datasets.Dataset:
+    """Read text files and JSON Lines. `datasets` would take seconds for a hundred files, and refuse JSON Lines whose
+    other fields have other types in later lines."""
+    kind = datasets.Value("large_string")
+    names, versions = tuple(map(str, files)), tuple(map(version_of, files))
+    arguments = {"files": names, "versions": versions, "field": field, "by_line": sample_by == "line"}
+    lists = datasets.Features(text=datasets.LargeList(kind))
+    place = cache and str(cache)
+    try:
+        found = datasets.Dataset.from_generator(_batches, lists, place, gen_kwargs=arguments, writer_batch_size=1)
+    except datasets.exceptions.DatasetGenerationError as error:
+        raise TrainingError(sentence_of(error.__cause__ or error)) from None  # it names the file
+    one = lambda batch: {"text": batch["text"][0]}  # noqa: E731
+    return found.map(one, batched=True, batch_size=1, features=datasets.Features(text=kind), desc="reading")
+
+
+def _batches(files: Sequence[str], versions: Sequence[str], field: str, by_line: bool) -> Iterator[dict]:
+    """Yield lists of about a chunk of texts; `versions` only make the cache differ."""
+    texts, characters = [], 0
+    for file in map(Path, files):
+        for text in _texts(file, field, by_line):
+            texts.append(writable(text))
+            characters += len(text)
+            if characters >= CHUNK:
+                yield {"text": texts}
+                texts, characters = [], 0
+    yield {"text": texts}
+
+
+def _texts(file: Path, field: str, by_line: bool) -> Iterator[str]:
+    whole = []
+    for chunk in read_chunks(file):
+        if chunk.is_json or by_line:
+            yield from chunk.documents(field)
+        else:
+            whole.append(chunk.text())
+    if has_text(text := "".join(whole)):
+        yield text
+
+
+def _table(source: Path, column: str, cache: str | Path | None) -> datasets.Dataset:
+    found = load_data(source, cache=cache)
     if column not in found.column_names:
         raise TrainingError(
             f"{source} has no column {column!r}, only {', '.join(found.column_names)}: name the one with the text "

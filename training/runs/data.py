@@ -9,7 +9,7 @@ import datasets
 import pandas
 
 from ...output.console import no_warnings, sentence_of
-from ...tokenization.vocabulary_maker.corpus import is_json_lines
+from ...tokenization.vocabulary_maker.corpus import CorpusError, is_json_lines, read_chunks, writable
 from ..errors import TrainingError
 
 _CSV = {"encoding": "utf-8-sig", "keep_default_na": False}  # "NA" is a text like any other
@@ -31,8 +31,8 @@ def load_data(source: str | Path, split: str = "train", cache: str | Path | None
     Args:
         source: a .csv, .tsv, .jsonl, .json or .parquet file, or text in UTF-8, which may be compressed (.gz). A file of
             another name whose first line is a JSON object is JSON Lines. Or a data set: a folder, or NAME or
-            NAME:CONFIG on the Hub. The first line of .csv and .tsv names the columns, and quotes have no meaning in
-            .tsv.
+            NAME:CONFIG on the Hub. The first line of .csv and .tsv names the columns. Their values are strings, as they
+            are written, and quotes have no meaning in .tsv.
         split: split of a data set; a file has none.
         cache: folder for the Arrow files; None for the cache of `datasets`.
         options: further options of the builder, such as `column_names` for a .tsv file without names.
@@ -45,9 +45,11 @@ def load_data(source: str | Path, split: str = "train", cache: str | Path | None
         raise TrainingError(f"{source} does not exist")
     if path.is_file():
         place, of_format = builder_of(path)
-        config, split, options = "", "train", {"data_files": str(path), **of_format, **options}
-        if place == "csv":
-            _require_names(path, of_format)
+        # A name of its own for each version: `datasets` compares only the time of modification with its cache.
+        config, split, options = version_of(path), "train", {**of_format, **options}
+        if place == "csv" and (names := options.get("column_names") or _names(path, options)):
+            options = {"features": datasets.Features(dict.fromkeys(names, datasets.Value("string"))), **options}
+        options["data_files"] = str(path)
     elif path.is_dir():
         place, config = str(source), ""
     try:
@@ -73,14 +75,33 @@ def builder_of(path: Path) -> tuple[str, dict]:
     return _FORMATS.get(suffix) or ("json" if is_json_lines(path) else "text", _TEXT)
 
 
-def _require_names(path: Path, options: dict) -> None:
-    """Raise a TrainingError if the second line has more fields than the first: pandas would drop the first of each."""
+def version_of(path: Path) -> str:
+    """Return what changes whenever a file is written, even if its time of modification is set back."""
+    found = path.stat()
+    return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ctime_ns}"
+
+
+def holds_json_lines(path: Path) -> bool:
+    """Return whether a file is JSON Lines, and not one list, which `datasets` reads."""
+    if not path.is_file() or builder_of(path)[0] != "json":
+        return False
     try:
-        index = pandas.read_csv(path, nrows=1, **options).index
+        lines = (chunk.data.lstrip() for chunk in read_chunks(path, 1))
+        return not next(filter(None, lines), b"").startswith(b"[")
+    except CorpusError:  # `datasets` says why
+        return False
+
+
+def _names(path: Path, options: dict) -> list[str]:
+    """Return the names of the columns of a table. Raises a TrainingError if the second line has more fields than the
+    first: pandas would drop the first of each."""
+    try:
+        head = pandas.read_csv(path, nrows=1, **options)
     except (ValueError, OSError):  # `load_dataset` says why
-        return
-    if not isinstance(index, pandas.RangeIndex):
+        return []
+    if not isinstance(head.index, pandas.RangeIndex):
         raise TrainingError(f"{path}, line 2: more fields than names in line 1; quote texts that have a separator")
+    return list(head.columns)
 
 
 def load_texts(
@@ -97,23 +118,56 @@ def load_texts(
     Raises a TrainingError that names source, column and row: there is no such column, or a value is missing or blank.
     """
     names = columns if isinstance(columns, Mapping) else {name: name for name in columns}
-    if Path(source).is_file() and builder_of(Path(source))[0] == "csv":
-        options["converters"] = dict.fromkeys(names.values(), str)
-    found = load_data(source, split, **options).flatten()
-    if missing := [name for name in names.values() if name not in found.column_names]:
-        raise TrainingError(f"{source} has no column {missing[0]}, only {', '.join(found.column_names)}")
-    texts = {}
+    read = _fields if holds_json_lines(Path(source)) and not {*options} - {"cache"} else _columns
+    columns, texts = read(source, list(names.values()), split, **options), {}
     for name, column in names.items():
-        feature, values = found.features[column], found[column][:]
-        if isinstance(feature, datasets.ClassLabel):
-            values = [None if value in (None, -1) else feature.int2str(value) for value in values]
-        texts[name] = ["" if value is None or value != value else str(value) for value in values]  # NaN is missing
+        # NaN is missing.
+        texts[name] = ["" if value is None or value != value else writable(str(value)) for value in columns[column]]
         for row, text in enumerate(texts[name], 1):
             if not text.strip():
                 raise TrainingError(f"{source}, row {row}: {column} is empty: fill it, or remove the row")
-    if not len(found):
+    if not any(texts.values()):
         raise TrainingError(f"{source} has no rows")
     return datasets.Dataset.from_dict(texts, datasets.Features(dict.fromkeys(texts, datasets.Value("string"))))
+
+
+def _columns(source: str | Path, columns: Sequence[str], split: str, **options) -> dict[str, list]:
+    """Return columns of a table or a data set."""
+    found = load_data(source, split, **options).flatten()
+    if missing := [column for column in columns if column not in found.column_names]:
+        raise TrainingError(f"{source} has no column {missing[0]}, only {', '.join(found.column_names)}")
+    values = {column: found[column][:] for column in columns}
+    for column, feature in found.select_columns(list(values)).features.items():
+        if isinstance(feature, datasets.ClassLabel):
+            values[column] = [None if id_ in (None, -1) else feature.int2str(id_) for id_ in values[column]]
+    return values
+
+
+def _fields(source: str | Path, columns: Sequence[str], *_, **__) -> dict[str, list]:
+    """Return fields of JSON Lines. `datasets` would take the types of all fields from the first lines, and refuse
+    others in later lines."""
+    values: dict[str, list] = {column: [] for column in columns}
+    try:
+        for number, record in (row for chunk in read_chunks(Path(source)) for row in chunk.records()):
+            for column in values:
+                try:
+                    values[column].append(_field(record, column))
+                except (KeyError, TypeError):
+                    names = ", ".join(pandas.json_normalize(record))
+                    raise TrainingError(f"{source}, line {number} has no column {column}, only {names}") from None
+    except CorpusError as error:
+        raise TrainingError(str(error)) from None
+    return values
+
+
+def _field(record: dict, name: str) -> object:
+    """Return a field of an object, or of an object in it, such as `translation.de`."""
+    if name not in record:
+        first, _, rest = name.partition(".")
+        return _field(record[first], rest)
+    if isinstance(record[name], dict):
+        raise KeyError(name)
+    return record[name]
 
 
 def encode_labels(parts: datasets.DatasetDict, sources: Mapping[str, str], column: str = "label"):
