@@ -9,7 +9,6 @@ they are split 6:2:2; if only --validation is missing, a quarter of --train repl
 import argparse
 import math
 import shutil
-from functools import partial
 
 from datasets import DatasetDict
 from sklearn.metrics import accuracy_score, f1_score
@@ -120,8 +119,8 @@ def main() -> None:
     print(f"batch size {chosen.batch_size} and patience {chosen.patience}, for {sizes['train']:,} training texts")
     print(", ".join(f"{part}: {sizes[part]:,} texts" for part in PARTS if part in sizes))
     texts = [name for name in parts["train"].column_names if name != "label"]
-    encode = partial(tokenizer, truncation=True, max_length=chosen.length)
-    parts = parts.map(encode, batched=True, input_columns=texts, remove_columns=texts)
+    options = {"truncation": True, "max_length": chosen.length}
+    parts = parts.map(tokenizer, batched=True, input_columns=texts, remove_columns=texts, fn_kwargs=options)
     tokenizer.model_max_length = max(tokenizer.model_max_length, chosen.length)  # an earlier training's may be shorter
     sources = {name: vars(chosen)[name] for name in ("model", *PARTS)}
     with training.start_run(chosen.output, vars(chosen), sources, chosen.resume) as run:

@@ -25,8 +25,7 @@ from modeling_roformer import training
 from modeling_roformer.model_cards import published_name, write_trained_card
 
 PARTS, PAIR, TRAINED = ("train", "validation", "test"), ("question", "passage"), "trained"
-METRICS = ("mrr@10", "ndcg@10", "recall@10", "recall@100")
-BEST = "ndcg@10"  # on the validation questions, chooses the epoch and the seed
+METRICS, BEST = ("mrr@10", "ndcg@10", "recall@10", "recall@100"), "ndcg@10"  # BEST chooses the epoch and the seed
 CURVES = {"training loss": "loss", BEST: f"eval_validation_cosine_{BEST}"}
 # Hard negatives have at most 95 % of the cosine of the answer: closer ones may answer the question, too.
 MINING = {"relative_margin": 0.05, "output_format": "n-tuple", "verbose": False}
@@ -118,17 +117,13 @@ def main() -> None:
             options = {"num_negatives": chosen.hard_negatives, "batch_size": chosen.device_batch, **MINING}
             questions = mine_hard_negatives(questions, load(), **options)
             if not len(questions):
-                raise training.TrainingError(
-                    f"no question of {chosen.train} has {chosen.hard_negatives:,} hard negatives: lower "
-                    "--hard-negatives, or leave it out"
-                )
+                raise training.TrainingError(f"{chosen.train} has no hard negatives: lower or omit --hard-negatives")
             print(f"{len(questions):,} of {len(parts['train']):,} questions have hard negatives")
         trained = run.results.get(TRAINED, {})
         for seed in [str(seed) for seed in chosen.seeds if chosen.epochs and str(seed) not in trained]:
             set_seed(int(seed))
-            model, checkpoints = load(), run.folder / f"seed-{seed}"
-            log = train(chosen, model, questions, searches["validation"], int(seed), checkpoints)
-            result = result_of(model, log=log)
+            model, place = load(), run.folder / f"seed-{seed}"
+            result = result_of(model, log=train(chosen, model, questions, searches["validation"], int(seed), place))
             if all(result["validation"][BEST] > other["validation"][BEST] for other in trained.values()):
                 text = f"Fine-tuned to find the passages that answer questions, on {published_name(chosen.train)}."
                 data = published_name(chosen.test or chosen.validation or chosen.train)
@@ -140,7 +135,7 @@ def main() -> None:
                     write_trained_card(folder, chosen.output.resolve().name, text, **card)
             run.results[TRAINED] = trained = trained | {seed: result}
             run.save_results()
-            shutil.rmtree(checkpoints)
+            shutil.rmtree(place)
         for name, of in run.results.items():
             scores = {metric: [result["test"][metric] for result in of.values()] for metric in METRICS}
             print(f"{name}:", *(f"{metric} {training.spread(values, '.3f')}" for metric, values in scores.items()))

@@ -173,4 +173,4 @@ def test_unusable_input_is_named_on_one_line(folder, run_here):
     words = ["--train", "one.jsonl", "--validation", "test.jsonl", "--hard-negatives", 99]
     code, _, err = run_here(SCRIPT, folder, *arguments("none", *words))
     assert code == 1
-    assert_states(err, "one.jsonl", "no question", "--hard-negatives")
+    assert_states(err, "one.jsonl", "--hard-negatives")
