@@ -149,6 +149,7 @@ PARTS = {
     "classification": of_runs("classification", "classification", "examples/finetune_classification.py"),
     "english": of_runs("positions", "english", POSITIONS),
     "statutes": of_runs("triplets", "statutes", "examples/finetune_triplet.py", "examples/paper/statute_triplets.py"),
+    "control": of_runs("triplets", "control", "examples/finetune_triplet.py", "examples/paper/windows.py"),
     "order": of_runs("order", "order", "examples/finetune_triplet.py", "examples/paper/order_triplets.py"),
     "articles": of_runs("retrieval", "articles", "examples/train_retriever.py"),
     "retrieval": of_runs("retrieval", "retrieval", "examples/train_retriever.py"),
