@@ -232,23 +232,16 @@ def means(picture: Path, runs: Mapping[str, Collection], curves: Mapping[str, Ca
     draw_panels(picture, panels, xlabel=dict(zip(panels, (steps, *(xlabels or [steps])), strict=True)))
 
 
-def logs(picture: Path, runs: Mapping[str, Collection], unit: str) -> None:
-    training, validation = f"training loss, smoothed ({unit})", f"validation loss ({unit})"
-    logs_of = {name: [run["log"] for run in of] for name, of in runs.items()}
-    curves = {training: lambda log: smooth(points(log, "loss")), validation: lambda log: points(log, "eval_loss")}
-    means(picture, logs_of, curves)
-
-
 def characters(picture: Path) -> None:
     from char_lm import TITLES, VARIANTS
 
     folders = {name: sorted((RUNS / "characters").glob(f"seed-*/{name}")) for name in VARIANTS}
-    logs(picture, {TITLES.get(name, name): [*map(saved_in, of)] for name, of in folders.items()}, "nats per token")
-
-
-def translation(picture: Path) -> None:
-    runs = {name: saved_in(RUNS / "multi30k" / name).values() for name in ("rotary", "sinusoidal")}
-    logs(picture, runs, "nats per token, labels smoothed")
+    runs = {TITLES.get(name, name): [saved_in(folder)["log"] for folder in of] for name, of in folders.items()}
+    curves = {
+        "training loss, smoothed (nats per token)": lambda log: smooth(points(log, "loss")),
+        "validation loss (nats per token)": lambda log: points(log, "eval_loss"),
+    }
+    means(picture, runs, curves)
 
 
 def pre_training(name: str, picture: Path) -> None:
@@ -272,7 +265,7 @@ def laboratory(picture: Path) -> None:
 
 
 DRAWN = (encoder, from_checkpoint_to_pipeline, scorers, attention_distance, retrieval_by_length)
-PICTURES = {draw.__name__.replace("_", "-"): draw for draw in (*DRAWN, characters, translation, laboratory)}
+PICTURES = {draw.__name__.replace("_", "-"): draw for draw in (*DRAWN, characters, laboratory)}
 PICTURES["position-encodings"] = partial(pre_training, "positions")
 PICTURES["english-positions"] = partial(pre_training, "english")
 

@@ -269,9 +269,10 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path, name, part, setting)
 
     for folder in folders_of(name):
         shutil.copytree(folder, tmp_path / folder.name)
-    found = json.loads((tmp_path / folder.name / "settings.json").read_text())
+    other = shutil.copytree(folder, tmp_path / "other-9")
+    found = json.loads((other / "settings.json").read_text())
     found[part][setting] = 9
-    (tmp_path / folder.name / "settings.json").write_text(json.dumps(found))
+    (other / "settings.json").write_text(json.dumps(found))
     with pytest.raises(SystemExit) as stop:
         trained.KINDS[KEPT[name]](*tmp_path.iterdir())
     assert_states(str(stop.value), "the runs differ", setting)
@@ -444,7 +445,7 @@ def test_pictures_are_drawn_from_kept_runs(tmp_path, monkeypatch, capsys):
         savefig(figure, file)
 
     monkeypatch.setattr(pictures.Figure, "savefig", keep)
-    names = ["retrieval-by-length", "translation", "position-encodings", "scorers"]
+    names = ["retrieval-by-length", "english-positions", "position-encodings", "scorers"]
     monkeypatch.setattr("sys.argv", ["pictures.py", *names, "--output", str(tmp_path)])
     pictures.main()
     assert capsys.readouterr().out.splitlines() == [str(tmp_path / f"{name}.png") for name in names]
