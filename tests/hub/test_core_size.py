@@ -14,7 +14,7 @@ import core_size
 
 def test_the_published_code_stays_small():
     files, lines = core_size.published()
-    assert files <= 18 and lines <= 5850
+    assert files <= 19 and lines <= 5900
 
 
 def test_a_call_stays_short():
