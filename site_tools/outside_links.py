@@ -19,7 +19,7 @@ LINK = re.compile(r"(?<=\]\()(?P<target>[^)#\s:]+)(?=[#)])")
 FENCE = re.compile(r"^ *(?P<fence>```+).*?^ *(?P=fence) *$", re.DOTALL | re.MULTILINE)
 LANGUAGES = {".py": "python", ".sh": "bash", ".json": "json", ".yaml": "yaml"}
 IMAGES = {".png", ".jpg", ".svg"}
-MOST_BYTES = 50_000  # a longer file is listed, and not shown
+MOST_BYTES = 50_000  # longer code is listed, and not shown
 
 
 def is_shown(path: str) -> bool:
@@ -29,7 +29,7 @@ def is_shown(path: str) -> bool:
         return False
     if place.is_dir() or place.suffix in IMAGES:
         return place.exists()
-    if not place.is_file() or (place.stat().st_size > MOST_BYTES and place.suffix != ".ipynb"):
+    if not place.is_file() or (place.stat().st_size > MOST_BYTES and place.suffix not in (".ipynb", ".md")):
         return False
     try:
         place.read_text(encoding="utf-8")
