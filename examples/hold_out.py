@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from modeling_roformer.files import output_folder
-from modeling_roformer.training import Corpus, TrainingError, corpus_files, exit_on_error, near_duplicates
+from modeling_roformer.training import Corpus, TrainingError, exit_on_error, files_of, near_duplicates
 
 
 def read_arguments() -> argparse.Namespace:
@@ -66,7 +66,7 @@ def held_out_documents(files: np.ndarray, lengths: np.ndarray, groups: np.ndarra
 def main() -> None:
     chosen = read_arguments()
     by_line = chosen.sample_by == "line"
-    sources = [file for place in chosen.corpus for file in (map(Path, corpus_files(place)) if by_line else [place])]
+    sources = [file for place in chosen.corpus for file in (map(Path, files_of(place)) if by_line else [place])]
     names = [*map(name_of, sources)]
     if len(set(names)) < len(names):
         raise TrainingError(f"{', '.join(map(str, sources))}: two have the same name: rename one")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .comparing.paired_bootstrap import Difference, paired_bootstrap
     from .errors import TrainingError, exit_on_error
     from .finetuning.glue import GLUE_TASKS, read_glue
-    from .pretraining.documents import Corpus, DocumentTokenizer, corpus_files
+    from .pretraining.documents import Corpus, DocumentTokenizer, files_of
     from .pretraining.masking import MaskingCollator
     from .pretraining.muon import MuonAndAdamW
     from .pretraining.near_duplicates import near_duplicates
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 __all__ = [
     "GLUE_TASKS", "RETRIEVAL_METRICS", "TRIPLET_BASELINES", "Corpus", "Difference", "DocumentTokenizer",
     "FiniteCallback", "MaskingCollator", "MuonAndAdamW", "NotFinite", "PassageSearch", "Run", "Stage", "TrainingError",
-    "TripletAccuracy", "TripletCollator", "average_checkpoints", "bm25", "corpus_files", "draw_learning_curves",
-    "draw_panels", "encode_labels", "exit_on_error", "fine_tuning_rate", "fresh_model", "held_out_scores",
+    "TripletAccuracy", "TripletCollator", "average_checkpoints", "bm25", "draw_learning_curves", "draw_panels",
+    "encode_labels", "exit_on_error", "files_of", "fine_tuning_rate", "fresh_model", "held_out_scores",
     "last_checkpoint", "load_data", "load_texts", "load_tokenizer", "load_triplets", "near_duplicates",
     "paired_bootstrap", "pretrain", "print_scores", "read_glue", "read_stages", "split_by", "split_off", "spread",
     "start_run", "text_blind", "tf_idf", "train_translation_tokenizer", "trained_model", "triplet_accuracy",

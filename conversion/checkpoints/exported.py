@@ -139,8 +139,8 @@ def as_exported(family: Family, settings: Settings) -> Family:
 
 
 def own_config(settings: Settings) -> dict[str, object]:
-    """Return the fields that only this package reads of an exported model's configuration."""
-    return _own(settings, CONFIG)
+    """Return the fields that only this package reads of an exported model's configuration; empty for any other."""
+    return _own(settings, CONFIG) if is_exported(settings) else {}
 
 
 def exported_tokenizer(settings: Settings) -> dict[str, object]:

@@ -11,7 +11,7 @@ from ...output.console import sentence_of
 from ..errors import CheckpointError
 from ..families import simbert, wobert
 from ..families.family import Family
-from ..families.registry import AUTO, EXPORTED_AS, RELATIVE_POSITIONS, SIGNS, check_supported, choose
+from ..families.registry import AUTO, EXPORTED_AS, RELATIVE_POSITIONS, SIGNS, WORDS, check_supported, choose
 from ..families.roformer_start import start_from
 from ..families.wonezha import check_computed_positions, computed_positions
 from ..folder.legacy_folder import INDEX, LegacyFiles, is_hdf5
@@ -92,7 +92,9 @@ def match_legacy(
     found, sign = choose(task.family(family), task.of_the_family(source.entries), settings, name, where)
     if family == AUTO and found is wobert.FAMILY and task.pooler_activation == "linear":
         found, sign = simbert.FAMILY, "it has a table of positions and a linear pooler"
-    if task.mask is None and found.name in UNNAMED_CAUSAL and _is_causal(settings):
+    said = settings.ignored | own_config(settings)
+    is_causal = said.get("is_decoder") is True and "application" not in said
+    if task.mask is None and found.name in UNNAMED_CAUSAL and is_causal:
         task = replace(task, mask="lm")
     kind = found
     exported = is_exported(settings) and target is None and not _is_another_model(task, settings, family)
@@ -116,6 +118,8 @@ def match_legacy(
     plan = make_plan(source, kind, SimpleNamespace(**fields), settings, task_head, left_out)
     if found is wobert.FAMILY and "pooler" in plan.extras and target is None:
         rows["pooler"] = simbert.POOLER_ROW
+    if vocabulary.is_cased and not exported:
+        rows["capital letters"] = "kept, since the vocabulary has them"
     title = found.title_of(vocabulary)
     if target is None and kind_of(fields, vocabulary.word_level) == "unilm":  # a mask that is not the family's
         title = KINDS["unilm"].title
@@ -134,7 +138,7 @@ def _with_rows(source: Source, settings: Settings, vocabulary: Vocabulary) -> Se
 
     bert4keras' keep_tokens leaves rows out, and vocab_size as it was.
     """
-    rows, entries = (*source.entries["bert/embeddings/word_embeddings"].shape, 0)[0], len(vocabulary.ids)
+    rows, entries = (*source.entries[WORDS].shape, 0)[0], len(vocabulary.ids)
     if rows == entries:
         return replace(settings, values={**settings.values, "vocab_size": rows})
     if rows < max(entries, settings.values["vocab_size"]):
@@ -143,12 +147,6 @@ def _with_rows(source: Source, settings: Settings, vocabulary: Vocabulary) -> Se
             "rows: after keep_tokens of bert4keras, leave only the entries that were kept, in their order"
         )
     return settings
-
-
-def _is_causal(settings: Settings) -> bool:
-    """Return whether the configuration, or that of an exported model in it, says that attention is causal."""
-    fields = {**settings.ignored, **(own_config(settings) if is_exported(settings) else {})}
-    return fields.get("is_decoder") is True and "application" not in fields
 
 
 def _open(files: LegacyFiles) -> Source:
@@ -170,11 +168,12 @@ def _tokenizer(
     from ...tokenization.tokenizer import RoFormerTokenizer
 
     exported = exported_tokenizer(settings)
-    mask = {} if "[MASK]" in vocabulary.ids else {"mask_token": None}
+    of_the_vocabulary = {"do_lower_case": not vocabulary.is_cased}
+    of_the_vocabulary |= {} if "[MASK]" in vocabulary.ids else {"mask_token": None}
     if starts_anew:  # a RoFormer has no length limit
         exported.pop("model_max_length", None)
     try:
-        tokenizer = RoFormerTokenizer(vocabulary.ids, **{**of_the_family, **mask, **exported})
+        tokenizer = RoFormerTokenizer(vocabulary.ids, **{**of_the_family, **of_the_vocabulary, **exported})
     except Exception as error:  # any error that an invalid field value causes
         if not exported:
             raise

@@ -38,7 +38,7 @@ POOLED = Structure("sim", "it has a pooler and no table of positions", ("roforme
 PLAIN = Structure("roformer", "it has neither a table of positions nor a pooler", ("gpt", "wonezha"))
 
 _WORDS_OF_FAMILIES = (("nezha", "wonezha"), ("gpt", "gpt"), ("simbert", "simbert"))  # words in configurations and names
-_WORDS = "bert/embeddings/word_embeddings"
+WORDS = "bert/embeddings/word_embeddings"
 _GAU = ("/gau/", "-GatedAttentionUnit/")  # in names of GAU-alpha's variables, and of its layers in Keras
 
 
@@ -83,9 +83,9 @@ def recognise(variables: Collection[str], settings: Settings, source: str, where
 def structure(variables: Collection[str], where: str) -> Structure:
     """Return the structure that the variables have; raise CheckpointError if they are not those of a BERT."""
     check_supported(variables, where)
-    if _WORDS not in variables:
+    if WORDS not in variables:
         first = ", ".join(sorted(variables)[:3]) or "none"
-        raise CheckpointError(f"{where} is not a RoFormer checkpoint: it lacks {_WORDS} (its first variables: {first})")
+        raise CheckpointError(f"{where} is not a RoFormer checkpoint: it lacks {WORDS} (its first variables: {first})")
     has_pooler = any(name.startswith("bert/pooler/") for name in variables)
     if wobert.POSITIONS in variables:
         return POOLED_BERT if has_pooler else BERT

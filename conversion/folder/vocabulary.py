@@ -25,6 +25,11 @@ class Vocabulary:
         """True if there is such an entry: then the model was trained on texts segmented into words."""
         return has_words(self.ids)
 
+    @property
+    def is_cased(self) -> bool:
+        """True if a capital letter is an entry: no lower-cased text has one."""
+        return "A" in self.ids
+
     def id_of(self, entry: str) -> int:
         """Return the id of an entry that the vocabulary must have."""
         if entry not in self.ids:

@@ -23,6 +23,7 @@ from modeling_roformer.conversion.families.family import extra
 from modeling_roformer.conversion.formats.dtypes import cast
 from modeling_roformer.conversion.formats.tensor_bundle import TensorBundle
 from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle
+from modeling_roformer.conversion.tf_exporter import export_tf
 
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
 
@@ -103,6 +104,19 @@ def test_the_tokenizer(name, output):
     ids = tokenizer("听见明月")["input_ids"]
     words = ["听见", "明月"] if name == "word" else ["听", "见", "明", "月"]
     assert ids == [entries.index(token) for token in ["[CLS]", *words, "[SEP]"]]
+
+
+def test_capital_letters_of_a_cased_vocabulary_are_kept(source, output):
+    entries = (source / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    place = entries.index("z")
+    entries[place] = "A"
+    (source / "vocab.txt").write_text("\n".join(entries), encoding="utf-8")
+    report = convert(source, output)
+    assert "kept" in report.rows["capital letters"]
+    assert AutoTokenizer.from_pretrained(output)("Aa", add_special_tokens=False).input_ids[:1] == [place]
+    export_tf(output, output.with_name("exported"))
+    convert(output.with_name("exported"), output, force=True)
+    assert not AutoTokenizer.from_pretrained(output).do_lower_case
 
 
 @pytest.mark.parametrize("end", [" \n", "\u3000\n", "\t{}\n", "\r\n"])

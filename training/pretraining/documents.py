@@ -30,9 +30,8 @@ _SENTENCE_END = re.compile("[\n。]")
 _BATCH = 100  # documents in memory at once
 
 
-def corpus_files(source: str | Path) -> Sequence[str | Path]:
-    """Return the files of a folder, without hidden ones, or the source itself. Raises a TrainingError if a folder has
-    none."""
+def files_of(source: str | Path) -> Sequence[str | Path]:
+    """Return the visible files of a folder, or the source itself. Raises a TrainingError if a folder has none."""
     if not Path(source).is_dir():
         return [source]
     files = [file for file in sorted(Path(source).rglob("*")) if not file.is_dir()]
@@ -56,7 +55,7 @@ def read_documents(
     Raises a TrainingError that names the source if it cannot be read or lacks the field, or if there is no text.
     """
     parts = []
-    for is_lines, files in groupby((Path(file) for source in sources for file in corpus_files(source)), _has_lines):
+    for is_lines, files in groupby((Path(file) for source in sources for file in files_of(source)), _has_lines):
         if is_lines:
             parts.append(_lines([*files], field, sample_by, cache))
         else:
@@ -121,7 +120,7 @@ def _table(source: Path, column: str, cache: str | Path | None) -> datasets.Data
     if not isinstance(found.features["text"], datasets.Value) or "string" not in found.features["text"].dtype:
         raise TrainingError(f"the column {column!r} of {source} is not text")
     found = found.cast_column("text", datasets.Value("large_string"))
-    return found.filter(lambda text: bool(text) and not text.isspace(), input_columns="text")
+    return found.filter(has_text, input_columns="text")
 
 
 class DocumentTokenizer:
