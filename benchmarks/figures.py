@@ -153,6 +153,7 @@ PARTS = {
     "order": of_runs("order", "order", "examples/finetune_triplet.py", "examples/paper/order_triplets.py"),
     "articles": of_runs("retrieval", "articles", "examples/train_retriever.py"),
     "retrieval": of_runs("retrieval", "retrieval", "examples/train_retriever.py"),
+    "reading": of_runs("retrieval", "reading", "examples/train_retriever.py"),
     "positions": of_runs("positions", "positions", POSITIONS),
 }
 # The README's rows: their text, the table of a part, the cells to show, and the words that both rows are found by.
