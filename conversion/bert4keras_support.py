@@ -67,7 +67,7 @@ def check_tokenizer(directory: Path, tokenizer: RoFormerTokenizer) -> None:
     """Raise CheckpointError, one sentence, if bert4keras would compute other token ids."""
     trouble = None
     if tokenizer.user_dict:
-        trouble = "bert4keras checkpoints have no user_dict: load it into jieba, and export without it"
+        trouble = "bert4keras has no user_dict: save the tokenizer with user_dict=[], and load its words into jieba"
     elif tokenizer.word_segmentation is None and has_words(tokenizer.get_vocab()):
         trouble = "it ignores the words of its vocabulary (word_segmentation=None), which vocab.txt cannot express"
     elif tokenizer.init_kwargs["strip_accents"] not in (None, tokenizer.do_lower_case):

@@ -242,7 +242,7 @@ def _with_vocabulary(old: RoFormerTokenizer, entries: dict[str, int], path: str 
     check_vocabulary(entries, old.unk_token, str(path))
     needed = dict.fromkeys([*old.all_special_tokens, *old.get_added_vocab()])
     if missing := [token for token in needed if token not in entries]:
-        raise VocabularyError(f"{path} lacks {', '.join(missing)}, which the checkpoint's tokenizer uses")
+        raise VocabularyError(f"{path} lacks {', '.join(missing)}, which the checkpoint's tokenizer uses: add lines")
     from .folder.saved_tokenizer import written_anew
 
     return written_anew(old, entries, word_segmentation="jieba")

@@ -50,12 +50,13 @@ def read_arguments() -> argparse.Namespace:
     return chosen
 
 
-def read_parts(chosen: argparse.Namespace) -> DatasetDict:
-    """Return the splits, with the columns `text`, perhaps `text_pair`, and `label`, a class."""
+def read_parts(chosen: argparse.Namespace, order: list[str]) -> DatasetDict:
+    """Return the splits, with the columns `text`, perhaps `text_pair`, and `label`, a class; `order` as in
+    `encode_labels`."""
     columns = dict(zip(("text", "text_pair"), chosen.text, strict=False)) | {"label": chosen.label}
     sources = {part: getattr(chosen, part) for part in PARTS if getattr(chosen, part)}
     parts = DatasetDict({part: training.load_texts(source, columns, part) for part, source in sources.items()})
-    parts = training.encode_labels(parts, sources)
+    parts = training.encode_labels(parts, sources, order)
     if "validation" not in parts:
         for part, share in ("test", 0.2), ("validation", 0.25):
             if part not in parts:
@@ -110,10 +111,11 @@ def fine_tune(chosen: argparse.Namespace, tokenizer, parts: DatasetDict, seed: i
 
 def main() -> None:
     chosen = read_arguments()
-    tokenizer, parts = AutoTokenizer.from_pretrained(chosen.model), read_parts(chosen)
+    tokenizer, config = AutoTokenizer.from_pretrained(chosen.model), AutoConfig.from_pretrained(chosen.model)
+    parts = read_parts(chosen, [name for _, name in sorted(config.id2label.items())])
     sizes, tested = parts.num_rows, "test" if "test" in parts else "validation"
     # With few texts, batches are smaller and more epochs are tried: accuracy rises only after some steps.
-    chosen.learning_rate = chosen.learning_rate or training.fine_tuning_rate(AutoConfig.from_pretrained(chosen.model))
+    chosen.learning_rate = chosen.learning_rate or training.fine_tuning_rate(config)
     chosen.batch_size = chosen.batch_size or next((size for size in (32, 16, 8) if sizes["train"] / size >= 6), 4)
     chosen.patience = chosen.patience or max(2, math.ceil(40 * chosen.batch_size / sizes["train"]))
     print(f"batch size {chosen.batch_size} and patience {chosen.patience}, for {sizes['train']:,} training texts")

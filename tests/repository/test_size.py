@@ -16,7 +16,7 @@ def lines(*folders: str) -> int:
 
 @pytest.mark.parametrize(
     ("folders", "most"),
-    [(ROOMS, 21_500), (["tests"], 32_445), (["examples"], 1_200), ([PAPER], 2_070), (["benchmarks"], 3_605)],
+    [(ROOMS, 21_500), (["tests"], 32_455), (["examples"], 1_200), ([PAPER], 2_070), (["benchmarks"], 3_605)],
 )
 def test_lines_are_at_most_those_of_today(folders, most):
     assert 0 < lines(*folders) <= most

@@ -82,6 +82,17 @@ def test_one_file_is_split_and_learned(folder):
     assert_states(card.text, "24 labelled texts", "learning rate: 0.03", "batch size: 4", "seed: 0")
 
 
+def test_a_trained_head_keeps_its_labels(run, no_pictures):
+    labels = {"id2label": {0: "月", 1: "天"}, "label2id": {"月": 0, "天": 1}}  # not sorted
+    first = AutoModelForSequenceClassification.from_pretrained("start", **labels)
+    first.save_pretrained("start")
+    options = [*OPTIONS[:3], "--learning-rate", "1e-9", "--train", "texts.tsv", "--epochs", "1"]
+    assert run(options=options)[0] == 0
+    model = AutoModelForSequenceClassification.from_pretrained("run/model")
+    assert model.config.id2label == first.config.id2label
+    assert torch.allclose(model.classifier.out_proj.weight, first.classifier.out_proj.weight, atol=1e-6)
+
+
 def test_seeds_and_going_on(run, folder, monkeypatch, no_pictures):
     """Results of a seed are kept, and the model is that of the best seed by validation, not by test."""
     accuracies = {0: (0.5, 1.0), 1: (0.9, 0.3), 2: (0.6, 0.6)}  # of validation and test

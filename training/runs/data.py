@@ -170,18 +170,19 @@ def _field(record: dict, name: str) -> object:
     return record[name]
 
 
-def encode_labels(parts: datasets.DatasetDict, sources: Mapping[str, str], column: str = "label"):
-    """Return the parts with a column of strings as class ids, the classes being those of the part "train".
+def encode_labels(parts: datasets.DatasetDict, sources: Mapping[str, str], order: Sequence[str] = ()):
+    """Return the parts with `label` as class ids: the classes of "train", in `order` if it has the same, or sorted.
 
     Raises a TrainingError that names the source: "train" has one class, or another part one that "train" lacks.
     """
-    labels = parts["train"].class_encode_column(column).features[column]
+    labels = parts["train"].class_encode_column("label").features["label"]
+    labels = datasets.ClassLabel(names=[*order]) if sorted(order) == sorted(labels.names) else labels
     if labels.num_classes < 2:
         raise TrainingError(f"{sources['train']}: every label is {labels.names[0]!r}; expected at least two classes")
     for part, rows in parts.items():
-        if unknown := sorted({*rows[column]} - {*labels.names}):
+        if unknown := sorted({*rows["label"]} - {*labels.names}):
             raise TrainingError(f"{sources[part]}: no training text has the label {unknown[0]!r}")
-    return parts.cast_column(column, labels)
+    return parts.cast_column("label", labels)
 
 
 def split_off(rows: datasets.Dataset, share: float, seed: int = 0) -> tuple[datasets.Dataset, datasets.Dataset]:
