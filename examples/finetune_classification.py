@@ -51,8 +51,7 @@ def read_arguments() -> argparse.Namespace:
 
 
 def read_parts(chosen: argparse.Namespace, order: list[str]) -> DatasetDict:
-    """Return the splits, with the columns `text`, perhaps `text_pair`, and `label`, a class; `order` as in
-    `encode_labels`."""
+    """Return the splits, with columns `text`, perhaps `text_pair`, and `label`, ids of classes, as `encode_labels`."""
     columns = dict(zip(("text", "text_pair"), chosen.text, strict=False)) | {"label": chosen.label}
     sources = {part: getattr(chosen, part) for part in PARTS if getattr(chosen, part)}
     parts = DatasetDict({part: training.load_texts(source, columns, part) for part, source in sources.items()})
@@ -73,13 +72,10 @@ def fine_tune(chosen: argparse.Namespace, tokenizer, parts: DatasetDict, seed: i
     """Fine-tune with one seed. Return the Trainer, with the model of the best epoch."""
     set_seed(seed)
     names = parts["train"].features["label"].names
-    model = AutoModelForSequenceClassification.from_pretrained(
-        chosen.model,
-        id2label=dict(enumerate(names)),
-        label2id={name: number for number, name in enumerate(names)},
-        ignore_mismatched_sizes=True,  # the checkpoint may have a head for other labels
-        dtype="float32",
-    )
+    labels = {"id2label": dict(enumerate(names)), "label2id": {name: number for number, name in enumerate(names)}}
+    # The checkpoint may have a head for other labels.
+    options = {"ignore_mismatched_sizes": True, "dtype": "float32", **labels}
+    model = AutoModelForSequenceClassification.from_pretrained(chosen.model, **options)
     arguments = TrainingArguments(
         f"{chosen.output}/.checkpoints",
         seed=seed,
