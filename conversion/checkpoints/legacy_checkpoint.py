@@ -118,7 +118,7 @@ def match_legacy(
     plan = make_plan(source, kind, SimpleNamespace(**fields), settings, task_head, left_out)
     if found is wobert.FAMILY and "pooler" in plan.extras and target is None:
         rows["pooler"] = simbert.POOLER_ROW
-    if vocabulary.is_cased and not exported:
+    if vocabulary.is_cased and not is_exported(settings):  # an exported tokenizer says itself what it does
         rows["capital letters"] = "kept, since the vocabulary has them"
     title = found.title_of(vocabulary)
     if target is None and kind_of(fields, vocabulary.word_level) == "unilm":  # a mask that is not the family's
