@@ -35,11 +35,11 @@ SENTENCES, TRAINER = "SentenceTransformer.encode", "Trainer, one epoch"
 
 def read_texts(files: list[Path], count: int) -> list[str]:
     """Return as many texts from each file, in random order."""
-    from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
+    from modeling_roformer.data import read_texts as read
 
     some, texts = random.Random(0), []
     for number, path in enumerate(files):
-        found = [text for chunk in read_chunks(path) for text in chunk.documents("text") if len(text) >= 8]
+        found = [text for _, text in read([path]) if len(text) >= 8]
         texts += some.sample(found, min(len(found), count * (number + 1) // len(files) - count * number // len(files)))
     some.shuffle(texts)
     return [text[:LONGEST] for text in texts]

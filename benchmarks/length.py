@@ -21,7 +21,7 @@ from rich.table import Table
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 from transformers.utils import logging
 
-from modeling_roformer.tokenization.vocabulary_maker.corpus import CorpusError, corpus_files, read_chunks
+from modeling_roformer.data import DataError, read_texts
 
 FITTED = "fitted"
 # Name in the tables -> rope_type and factor.
@@ -47,9 +47,7 @@ def rope_parameters(kind: str, length: int, trained: int, theta: float) -> dict:
 
 def read_documents(corpus: list[Path], tokenizer, tokens: int, wanted: int) -> list[torch.Tensor]:
     """Return the first `tokens` ids of documents of at least that length, sampled evenly from the corpus."""
-    chunks = (chunk for path in corpus_files(corpus) for chunk in read_chunks(path))
-    # A token has at least one character.
-    texts = [text for chunk in chunks for text in chunk.documents("text") if len(text) > tokens]
+    texts = [text for _, text in read_texts(corpus) if len(text) > tokens]  # a token has at least one character
     found = []
     # A prime stride visits every document once, in distant steps.
     for i in range(len(texts)):
@@ -145,7 +143,7 @@ def main() -> None:
     lengths = sorted(set(chosen.lengths))
     try:
         results = run(chosen.model, chosen.corpus, lengths, chosen.trained, chosen)
-    except CorpusError as error:
+    except DataError as error:
         raise SystemExit(str(error)) from None
     with figures:
         show(figures, results, lengths)

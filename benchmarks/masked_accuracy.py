@@ -26,7 +26,7 @@ from rich.progress import track
 from rich.table import Table
 from transformers import AutoModelForMaskedLM, PreTrainedTokenizerBase
 
-from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
+from modeling_roformer.data import read_texts
 from modeling_roformer.training import Corpus, MaskingCollator, load_tokenizer
 from modeling_roformer.training.pretraining.masking import IGNORED, uniform
 
@@ -138,7 +138,7 @@ def predictions(model, batch: dict) -> torch.Tensor:
 
 def long_documents(source: Path, tokenizer: PreTrainedTokenizerBase, tokens: int) -> list[torch.Tensor]:
     """Return the first ids of documents with at least 6,500 characters and enough tokens."""
-    texts = [text for chunk in read_chunks(source) for text in chunk.documents("text") if len(text) >= LONG]
+    texts = [text for _, text in read_texts([source]) if len(text) >= LONG]
     found = [tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"] for text in texts]
     return [torch.tensor(ids[:tokens]) for ids in found if len(ids) >= tokens]
 

@@ -30,8 +30,8 @@ from rich.table import Table
 from torch.nn import functional as F
 from transformers.utils.logging import disable_progress_bar
 
+from modeling_roformer.data import read_texts
 from modeling_roformer.heads import mean_over_tokens
-from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
 
 BATCH = 32  # sentence-transformers' own
 LONGEST = 512  # tokens of a text
@@ -262,7 +262,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="rows to measure besides ours in float32")
     chosen = parser.parse_args()
     quiet()
-    texts = [text for chunk in read_chunks(chosen.texts) for text in chunk.documents("text")]
+    texts = [text for _, text in read_texts([chosen.texts])]
     texts = random.Random(0).sample(texts, min(chosen.count, len(texts)))
     wanted = {FLOAT32, *(chosen.only or (BERT, BERT_CHARACTERS, THEIRS, *OURS, *ONNX))}
     if not find_spec("torchao"):

@@ -32,8 +32,9 @@ from transformers import BertTokenizerFast
 from transformers.models.roformer.tokenization_roformer import RoFormerTokenizer as TheirTokenizer
 from transformers.utils import logging
 
+from modeling_roformer.data import find_files
+from modeling_roformer.data import read_texts as read
 from modeling_roformer.tokenization import RoFormerTokenizer
-from modeling_roformer.tokenization.vocabulary_maker.corpus import corpus_files, read_chunks
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -56,9 +57,8 @@ SHARED = measure.ROOT.parent / "shared" / "data" / "zh_corpus"
 def read_texts(corpus):
     """Return texts of a file or folder, a few thousand per file."""
     texts = []
-    for path in corpus_files([corpus]):
-        documents = (text.strip() for chunk in read_chunks(path) for text in chunk.documents("text"))
-        texts += islice(documents, 4000)
+    for path in find_files([corpus]):
+        texts += islice((text.strip() for _, text in read([path])), 4000)
     return texts
 
 

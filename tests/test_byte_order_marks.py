@@ -5,12 +5,12 @@ import json
 import pytest
 from transformers import AutoTokenizer
 
+from modeling_roformer import data
 from modeling_roformer.conversion.folder.settings import read_fields
 from modeling_roformer.serving.onnx_export.agreement import read_texts
 from modeling_roformer.tokenization import RoFormerTokenizer
 from modeling_roformer.tokenization.segmentation import read_user_dict
 from modeling_roformer.tokenization.vocabulary import read_vocabulary
-from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
 from modeling_roformer.training.pretraining.stages import read_stages
 from modeling_roformer.training.triplets.data import load_triplets
 
@@ -20,7 +20,7 @@ TRIPLETS = "".join(f"{json.dumps(TRIPLET | {'label': 'BC'[i % 2]}, ensure_ascii=
 
 
 def documents(path):
-    return [text for chunk in read_chunks(path) for text in chunk.documents("text")]
+    return [text for _, text in data.read_texts([path])]
 
 
 def triplets(path):

@@ -24,7 +24,7 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, 
 
 from modeling_roformer import RoFormerTokenizer
 from modeling_roformer.conversion.formats.tensor_bundle import TensorBundle
-from modeling_roformer.tokenization.vocabulary_maker.word_vocabulary import make_word_vocabulary
+from modeling_roformer.vocabulary_maker.word_vocabulary import make_word_vocabulary
 
 MINI = REPOSITORY / "examples" / "roformer-mini-zh"
 FAMILIES = {

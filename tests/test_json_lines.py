@@ -12,11 +12,9 @@ from helpers.messages import refused
 from helpers.paths import REPOSITORY
 
 from modeling_roformer.conversion import convert
+from modeling_roformer.data import DataError, Texts
 from modeling_roformer.serving.onnx_export.agreement import read_texts
-from modeling_roformer.serving.vectors import texts as texts_module
-from modeling_roformer.serving.vectors.texts import Texts
-from modeling_roformer.tokenization.vocabulary_maker import corpus
-from modeling_roformer.tokenization.vocabulary_maker.corpus import CorpusError, corpus_files, is_json_lines, read_chunks
+from modeling_roformer.serving.vectors.texts import read_shards
 from modeling_roformer.training import load_texts
 from modeling_roformer.training.pretraining.documents import read_documents
 
@@ -35,11 +33,11 @@ def json_lines(path: Path, before: str = "", field: str = "text") -> Path:
 
 
 def documents(path):
-    return [text for chunk in read_chunks(path) for text in chunk.documents("text")]
+    return [text for _, text in Texts((str(path),)) if text is not None]
 
 
 def embedded(path):
-    return [text for shard in Texts((str(path),)).shards(10) for text in shard.texts]
+    return [text for shard in read_shards(Texts((str(path),), piece=4), 10) for text in shard.texts]
 
 
 def training(path):
@@ -51,19 +49,20 @@ def pretraining(path):
 
 
 def embedded_by_document(path):
-    return [text for shard in Texts((str(path),), sample_by="document").shards(10) for text in shard.texts]
+    return [
+        text for shard in read_shards(Texts((str(path),), sample_by="document", piece=4), 10) for text in shard.texts
+    ]
 
 
-def test_a_file_that_is_one_text_is_the_same_in_any_number_of_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr(texts_module, "_PIECE", 4)  # bytes
-    monkeypatch.setattr(corpus, "CHUNK", 4)
+READERS = [documents, embedded, embedded_by_document, training, pretraining, read_texts]
+
+
+def test_a_file_that_is_one_text_is_the_same_in_any_number_of_chunks(tmp_path):
     for number, text in enumerate(["一\n二\n\n三\n", "一\n二\n\n三"]):
         assert embedded_by_document(write(tmp_path / f"{number}.txt", text)) == [text]
 
 
-@pytest.mark.parametrize(
-    "read", [documents, embedded, embedded_by_document, training, pretraining, read_texts], ids=lambda f: f.__name__
-)
+@pytest.mark.parametrize("read", READERS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_field_is_read_under_every_name(read, name, tmp_path):
     for before in ("", "\ufeff", "\n \r\n"):
@@ -78,30 +77,44 @@ def test_text_stays_text(text, tmp_path):
     """An object in a later line, braces and numbers are text."""
     path = write(tmp_path / "a.txt", text)
     if text == "{\n":
-        with refused(CorpusError, path, "line 1", "JSON"):
+        with refused(DataError, path, "line 1", "JSON"):
             documents(path)
     else:
-        assert not is_json_lines(path)
         assert documents(path) == [line for line in text.split("\n") if line]
 
 
-@pytest.mark.parametrize("text", [
-    json.dumps([{"text": "今天"}]), json.dumps([{"text": "今天"}], indent=1), '{\n"text": 1}',
-    '{"id": 1,\n"text": "今天"}', '[ {"text": "今天"},\n {"text": "今天"}]', '{"text": "今\n{"text": "今天"}\n',
-])  # fmt: skip
-def test_json_of_several_lines_or_damaged_is_refused(text, tmp_path):
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{\n"text": 1}',
+        '{"id": 1,\n"text": "今天"}',
+        '{"text": "今\n{"text": "今天"}\n',
+        '[{"text": "今天"},\n{"text": "今',
+        '[{"text": "今天"}, 3]',
+        '[{"text": "今天"}]\n[{"text": "今天"}]',
+    ],
+)
+def test_json_that_is_damaged_or_has_no_objects_is_refused(text, tmp_path):
     """In a file called text too: its lines are no texts."""
     for name in ("a.txt", "a.json"):
         path = write(tmp_path / name, text)
         for read in (documents, embedded, read_texts):
-            with refused(CorpusError, path, "line 1"):
+            with refused(DataError, path):
                 read(path)
+
+
+@pytest.mark.parametrize("read", READERS, ids=lambda f: f.__name__)
+def test_a_list_is_read_by_every_reader(read, tmp_path):
+    for name in ("a.json", "a.jsonl", "wiki_00", "a.json.gz"):
+        for indent in (None, 1):
+            path = write(tmp_path / name, json.dumps([{"text": text} for text in TEXTS], indent=indent))
+            assert read(path) == TEXTS
 
 
 def test_a_line_that_is_no_object_is_named(tmp_path):
     path = json_lines(tmp_path / "wiki_00")
     write(path, path.read_text() + "今天\n")
-    with refused(CorpusError, path, "line 4", "JSON"):
+    with refused(DataError, path, "line 4", "JSON"):
         documents(path)
 
 
@@ -113,21 +126,6 @@ def test_other_fields_may_differ_in_later_lines(read, tmp_path):
     rows = [{"text": text, **others} for text, others in zip(TEXTS, [first, last, {}], strict=True)]
     path = write(tmp_path / "a.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     assert read(path) == TEXTS
-
-
-def test_a_table_in_a_folder_is_refused_as_one_that_is_named(tmp_path):
-    json_lines(tmp_path / "a.jsonl")
-    table = write(tmp_path / "b.csv.gz", "text\n今天\n")
-    for source in tmp_path, table:
-        with refused(CorpusError, table, "table"):
-            corpus_files([source])
-    assert corpus_files([tmp_path], (".csv",)) == [tmp_path / "a.jsonl", table]
-
-
-def test_a_folder_of_ndjson_is_a_corpus(tmp_path):
-    (tmp_path / "folder").mkdir()
-    files = [json_lines(tmp_path / "folder" / name) for name in ("a.ndjson", "b.ndjson.gz")]
-    assert corpus_files([tmp_path / "folder"]) == files
 
 
 def test_the_commands_read_the_field(run, tmp_path, monkeypatch):

@@ -7,11 +7,21 @@ from contextlib import contextmanager
 
 from tqdm import tqdm
 
+from ..data import DataError
 from ..output.console import sentence_of
 
 
 class TrainingError(ValueError):
     """Error that keeps training from starting or resuming. The message is one sentence: the reason and what to do."""
+
+
+@contextmanager
+def raises_training_error() -> Iterator[None]:
+    """Turn a DataError in the block, or in the decorated function, into a TrainingError with the same sentence."""
+    try:
+        yield
+    except DataError as error:
+        raise TrainingError(str(error)) from None
 
 
 @contextmanager

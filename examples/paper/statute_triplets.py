@@ -41,9 +41,9 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from modeling_roformer.data import read_texts
 from modeling_roformer.files import output_folder
 from modeling_roformer.tokenization.segmentation import JiebaSegmenter
-from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
 from modeling_roformer.training import TrainingError, exit_on_error, load_tokenizer, near_duplicates, tf_idf
 
 NUMBER = "[一二三四五六七八九十百千零〇两0-9０-９]+"
@@ -172,7 +172,7 @@ def clean(article: str, places: re.Pattern) -> str:
 def read_laws(source: Path, field: str, least: int) -> list[tuple[str, str, list[str]]]:
     """Return title, place and cleaned articles of the statutes with enough articles, one of each group of
     near-duplicates."""
-    found = (text for chunk in read_chunks(source) for text in chunk.documents(field))
+    found = (text for _, text in read_texts([source], field))
     texts = [text.encode("utf-8", "replace").decode("utf-8") for text in found]  # half a surrogate pair becomes "?"
     titles = [text.split("\n", 1)[0].strip() for text in texts]
     places = place_names(titles)

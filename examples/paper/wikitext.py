@@ -16,8 +16,8 @@ from pathlib import Path
 
 from tokenizers import BertWordPieceTokenizer
 
+from modeling_roformer.data import read_texts
 from modeling_roformer.files import output_folder
-from modeling_roformer.tokenization.vocabulary_maker.corpus import read_chunks
 from modeling_roformer.training import TrainingError, exit_on_error
 
 TITLE = re.compile(r" ?= (?!=)(.+) = *\n?")
@@ -39,7 +39,7 @@ def read_arguments() -> argparse.Namespace:
 def articles(path: Path) -> Iterator[str]:
     """Yield each article as one line. Text before the first title is an article too."""
     lines: list[str] = []
-    for line in (line for chunk in read_chunks(path) for line in chunk.documents("text")):
+    for _, line in read_texts([path]):
         if TITLE.fullmatch(line) and lines:
             yield " ".join(lines)
             lines = []

@@ -121,7 +121,9 @@ def convert(
 
 @app.command()
 def vocab(
-    corpus: Annotated[list[Path], Argument(help="Text (a document per line), JSON Lines, .gz of them, or folders.")],
+    corpus: Annotated[
+        list[Path], Argument(help="Text (a document per line), JSON Lines, CSV, TSV, .gz of them, Parquet, or folders.")
+    ],
     output: Annotated[Path, Option(metavar="VOCAB_TXT", help="File to write.")],
     base: Annotated[Path | None, Option(metavar="VOCAB_TXT", help="Vocabulary to start from.")] = None,
     size: Annotated[int, Option(help="Maximum number of entries.")] = 50_000,
@@ -132,7 +134,7 @@ def vocab(
     force: Annotated[bool, Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Make a vocabulary of the most frequent words of a corpus, from nothing or from a character vocabulary."""
-    from ..tokenization.vocabulary_maker.word_vocabulary import make_word_vocabulary
+    from ..vocabulary_maker.word_vocabulary import make_word_vocabulary
 
     report = make_word_vocabulary(
         corpus, base, output, size=size, min_count=min_count, max_length=max_length, field=field, num_proc=num_proc,

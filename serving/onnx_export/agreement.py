@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...data import batch_texts, find_files, read_batches
 from ...output.console import sentence_of
-from ...tokenization.vocabulary_maker.corpus import read_chunks
 from ..errors import ServingError
 from . import graph
 
@@ -64,15 +64,17 @@ class Agreement:
 
 
 def read_texts(path: str | Path | None) -> list[str]:
-    """Return the non-empty lines of a file, or the fields `text` of JSON Lines; without a path, the built-in sentences.
+    """Return the texts of a file or a folder, of the column `text` except in text files; without a path, the built-in
+    sentences.
 
     Raises:
         ServingError: the file has no text.
-        CorpusError: it cannot be read.
+        DataError: it cannot be read.
     """
     if path is None:
         return SENTENCES
-    texts = [text for chunk in read_chunks(Path(path)) for text in chunk.documents("text")]
+    batches = (batch for file in find_files([path]) for batch in read_batches(file, ["text"]))
+    texts = [text for batch in batches for _, text in batch_texts(batch, "text") if text is not None]
     if not texts:
         raise ServingError(f"{path} has no text; expected one text per line")
     return texts

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from ...data.texts import SAMPLE_BY, Texts, source_names
 from ...files import write_whole
 from ...files.lock import only_writer
 from ...output.console import byte_progress, summary_table
@@ -23,7 +24,7 @@ from ..errors import ServingError
 from ..pooling import check_model
 from .encoder import BATCH_TOKENS, LONGEST, Rows, TextEncoder, model_identity
 from .on_ray import compute_on_ray
-from .texts import SAMPLE_BY, Shard, Texts, source_names
+from .texts import PIECE, Shard, read_shards
 from .vector_folder import UNFINISHED, VECTOR_DTYPES, Made, VectorFolder, shard_file
 
 with needs_extra("embed", ServingError):
@@ -133,7 +134,7 @@ def embed(
     Raises:
         ServingError: the model has no vectors of texts, the folder holds other vectors, a text cannot be computed, or
             Ray cannot be reached.
-        CorpusError, TrainingError: a text cannot be read.
+        DataError: a text cannot be read.
 
     >>> embed("roformer-mini-zh", "laws.jsonl.gz", "vectors").texts
     1234
@@ -170,10 +171,12 @@ def embed(
         folder.check(begun, run)
         for leftover in folder.path.glob(f".*{UNFINISHED}"):  # of a killed process
             leftover.unlink()
-        corpus = Texts(sources, field, id_field, sample_by)
+        corpus = Texts(sources, field, id_field, sample_by, PIECE)
         task = bar.add_task("reading", total=corpus.size)
         before, records, kept, left_out = {path.name for path in folder.files()}, begun.get("shards") or {}, set(), 0
-        for shard in takewhile(lambda shard: shard.name <= max(before), corpus.shards(shard_size) if before else ()):
+        for shard in takewhile(
+            lambda shard: shard.name <= max(before), read_shards(corpus, shard_size) if before else ()
+        ):
             if folder.has(shard, records.get(shard.name)):
                 kept.add(shard.name)
                 left_out += shard.left_out
@@ -195,7 +198,7 @@ def embed(
             "dtype": dtype, "device": device, "batch_tokens": batch_tokens,
         }  # fmt: skip
         make_encoder = partial(ShardEncoder, model, run["model"], options, vector_dtype, keep_text)
-        todo = (shard for shard in corpus.shards(shard_size) if shard.name not in kept)
+        todo = (shard for shard in read_shards(corpus, shard_size) if shard.name not in kept)
         if ray is None:
             results = _compute_here(todo, make_encoder)
         else:

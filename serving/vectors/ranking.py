@@ -9,10 +9,11 @@ import numpy as np
 from rich.table import Column, Table
 from rich.text import Text
 
+from ...data import read_texts
+from ...data.formats import is_file_name
 from ...output.console import byte_progress
 from ..errors import ServingError
 from .encoder import FIRST_CHUNK, TextEncoder, check_finite, model_identity
-from .texts import FILES, Texts
 from .vector_folder import VectorFolder
 
 _QUERIES = 256  # compared with a file at once
@@ -138,8 +139,8 @@ class _Best:
 def _queries(query: str | Path | Sequence[str], field: str) -> list[str]:
     if isinstance(query, (str, Path)):
         if os.path.isfile(query):
-            query = [text for shard in Texts((str(query),), field).shards(1024) for text in shard.texts]
-        elif Path(query).suffix.lower() in FILES:
+            query = [text for _, text in read_texts([query], field)]
+        elif is_file_name(str(query)):
             raise ServingError(f"{query} does not exist: name a file of queries, or end the query otherwise")
         else:
             query = [str(query)]

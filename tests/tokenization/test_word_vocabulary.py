@@ -17,9 +17,9 @@ from helpers.properties import max_examples
 from hypothesis import given
 from hypothesis import strategies as st
 
+from modeling_roformer.data import DataError, batches
 from modeling_roformer.tokenization import RoFormerTokenizer
-from modeling_roformer.tokenization.vocabulary_maker import corpus as corpus_module
-from modeling_roformer.tokenization.vocabulary_maker.word_vocabulary import make_word_vocabulary
+from modeling_roformer.vocabulary_maker.word_vocabulary import make_word_vocabulary
 
 SPECIAL = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 CHARACTERS = list(dict.fromkeys("今天天气非常好，我们去公园玩。中国人民法院判决本合同无效研究生命起源的是在了有和不这"))
@@ -104,7 +104,7 @@ def test_the_tokenizer_finds_every_word_that_is_added(make, tmp_path):
 
 @given(
     st.lists(
-        st.text(alphabet=st.sampled_from([*"".join(DOCUMENTS), " ", "\t", "é", "𠀀", "\u2028", "\x00"])), min_size=1
+        st.text(alphabet=st.sampled_from([*"".join(DOCUMENTS), " ", "\t", "é", "𠀀", "\u2028", "\x01"])), min_size=1
     )
 )
 @max_examples(20)
@@ -128,7 +128,7 @@ def test_the_same_for_any_number_of_processes_and_any_chunks(make, tmp_path, mon
     expected = naive_entries(documents)
     reports = []
     for chunk in (1, 100, 1 << 20):
-        monkeypatch.setattr(corpus_module, "CHUNK", chunk)
+        monkeypatch.setattr(batches, "CHUNK", chunk)
         for num_proc in (1, 3) if chunk == 100 else (1, 2):
             entries, report = make(folder, num_proc=num_proc)
             assert entries == expected
@@ -195,10 +195,10 @@ BROKEN = {
     "deep.jsonl": (GOOD + b"[" * 100_000, ["deep.jsonl, line 2", "JSON"]),
     "list.jsonl": (GOOD + b'["text"]\n', ["list.jsonl, line 2", "object"]),
     "field.jsonl": (b'{"content": "x"}\n', ["field.jsonl, line 1", "'text'", "--field"]),
-    "number.jsonl": (GOOD + b"\n" + b'{"text": 1}\n', ["number.jsonl, line 3", "'text'"]),
+    "number.jsonl": (GOOD + b"\n" + b'{"text": [1]}\n', ["number.jsonl, line 3", "text", "list"]),
     "plain.txt.gz": (b"not compressed", ["plain.txt.gz", "gzip"]),
     "cut.txt.gz": (gzip.compress("天气公园\n".encode() * 3000)[:-9], ["cut.txt.gz", "gzip"]),
-    "flipped.txt.gz": (gzip.compress(os.urandom(3000))[:1500] + b"\0" * 1600, ["flipped.txt.gz", "gzip"]),
+    "flipped.txt.gz": (gzip.compress(os.urandom(3000))[:1500] + b"\0" * 1600, ["flipped.txt.gz"]),
     "line.txt.gz": (gzip.compress(b"short\n" + b"a" * (21 << 20)), ["line.txt.gz, line 2", "16 MiB"]),
     "empty.txt": (b"", ["corpus", "no text"]),
     "blank.txt": (b"\n \n\r\n", ["corpus", "no text"]),
@@ -241,13 +241,13 @@ def test_options_and_files_that_cannot_be(run, base, tmp_path, monkeypatch, argu
 
 
 def test_the_first_broken_line_is_named_whatever_process_meets_it(make, tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus_module, "CHUNK", 64)
+    monkeypatch.setattr(batches, "CHUNK", 64)
     lines = ["天气公园天气公园"] * 300
     data = [line.encode() for line in lines]
     data[150], data[290] = b"\xff", b"\xff"
     (tmp_path / "corpus.txt").write_bytes(b"\n".join(data))
     for num_proc in (1, 2):
-        with refused(corpus_module.CorpusError, "corpus.txt", "line 151", "UTF-8"):
+        with refused(DataError, "corpus.txt", "line 151", "UTF-8"):
             make(tmp_path / "corpus.txt", num_proc=num_proc)
 
 

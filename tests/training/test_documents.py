@@ -109,8 +109,8 @@ def test_documents_that_are_refused(write, tmp_path):
     refusal(bad, "line 5", "JSON")
     refusal(write("gbk.txt", TEXTS[:1], encoding="gb18030"), "line 1", "UTF-8")
     refusal(write("a.jsonl", TEXTS), "'body'", "text", "--field", field="body")
-    datasets.Dataset.from_dict({"number": [1]}).to_parquet(tmp_path / "a.parquet")
-    refusal(tmp_path / "a.parquet", "'number'", "not text", field="number")
+    datasets.Dataset.from_dict({"numbers": [[1]]}).to_parquet(tmp_path / "a.parquet")
+    refusal(tmp_path / "a.parquet", "row 1", "numbers", "list", field="numbers")
 
 
 def test_tokens_are_the_tokenizers_and_words_are_tokens(words, corpus):

@@ -16,7 +16,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerTokenizer
 from modeling_roformer.conversion import convert
 from modeling_roformer.conversion.inspection.info import info
-from modeling_roformer.tokenization.vocabulary_maker.word_vocabulary import make_word_vocabulary
+from modeling_roformer.vocabulary_maker.word_vocabulary import make_word_vocabulary
 
 SCRIPT = REPOSITORY / "examples" / "pretrain_mlm.py"
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"

@@ -53,7 +53,7 @@ def test_each_format_has_the_same_triplets(tmp_path, name):
     assert found.to_list() == [
         {**line, "label": "BC".index(line["label"]), "row": row} for row, line in enumerate(LINES, 1)
     ]
-    with refused(TrainingError, name, "no column A", "case"):
+    with refused(TrainingError, name, "no column 'A'", "case"):
         load_triplets(tmp_path / name)
 
 

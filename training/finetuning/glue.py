@@ -5,7 +5,8 @@ from pathlib import Path
 
 import datasets
 
-from ..errors import TrainingError
+from ...data import first_row
+from ..errors import TrainingError, raises_training_error
 from ..runs.data import load_data, load_texts
 
 
@@ -44,6 +45,7 @@ GLUE_TASKS = {
 }
 
 
+@raises_training_error()
 def read_glue(name: str, source: str | Path) -> datasets.DatasetDict:
     """Read the splits `train` and `validation` of a task (of MNLI `validation_matched` and `validation_mismatched`).
 
@@ -64,8 +66,7 @@ def read_glue(name: str, source: str | Path) -> datasets.DatasetDict:
         if folder.exists():
             place = _file(task, name, folder, part)
             columns = dict(zip(("text", "pair"), task.texts, strict=False)) | {"label": task.label}
-            with open(place, encoding="utf-8-sig") as file:
-                options = {} if task.label in file.readline() else {"column_names": list(columns.values())}
+            options = {} if task.label in first_row(place) else {"column_names": list(columns.values())}
             rows = load_texts(place, columns, **options)
         else:
             place = f"{source}:{name}"

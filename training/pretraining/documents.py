@@ -6,21 +6,22 @@ memory, and a second run reuses the files of the first.
 
 import math
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain
 from pathlib import Path
 
 import datasets
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from ...output.console import sentence_of
+from ...data import Texts, find_files
+from ...data.batches import CHUNK
+from ...data.data_sets import from_batches, version_of
 from ...tokenization.segmentation import JiebaSegmenter
-from ...tokenization.vocabulary_maker.corpus import CHUNK, has_text, read_chunks, writable
 from ...tokenization.wordpiece import PREFIX
-from ..errors import TrainingError
-from ..runs.data import builder_of, holds_json_lines, load_data, version_of
+from ..errors import TrainingError, raises_training_error
 from ..runs.device import processes
 
 SPECIAL_TOKENS = 2  # [CLS] and [SEP] around a piece
@@ -30,97 +31,67 @@ _SENTENCE_END = re.compile("[\n。]")
 _BATCH = 100  # documents in memory at once
 
 
+@raises_training_error()
 def files_of(source: str | Path) -> Sequence[str | Path]:
-    """Return the visible files of a folder, or the source itself. Raises a TrainingError if a folder has none."""
-    if not Path(source).is_dir():
-        return [source]
-    files = [file for file in sorted(Path(source).rglob("*")) if not file.is_dir()]
-    files = [file for file in files if not any(part[0] == "." for part in file.relative_to(source).parts)]
-    if not files:
-        raise TrainingError(f"{source} has no file, or only hidden ones: name another folder")
-    return files
+    """Return the files of a folder that a corpus has, as `modeling_roformer.data.find_files` finds them, or the source
+    itself. Raises a TrainingError if a folder has none."""
+    return find_files([source]) if Path(source).is_dir() else [source]
 
 
+@raises_training_error()
 def read_documents(
     sources: Sequence[str | Path], field: str = "text", sample_by: str = "line", cache: str | Path | None = None
 ) -> datasets.Dataset:
-    """Read all documents of a corpus, in order, into the column `text`. Blank ones are left out.
+    """Read all documents of a corpus, in order, into the column `text`. Blank ones are left out, and counted on stderr.
 
     Args:
-        sources: files and data sets for `load_data`, and folders of such files.
-        field: field of JSON Lines, or column of tables and data sets, with the text.
+        sources: files, folders and data sets on the Hub; see `modeling_roformer.data.Texts`.
+        field: column of the text, except in text files.
         sample_by: what is a document in a text file: "line", or "document" for the whole file.
         cache: folder for the Arrow files; None for the cache of `datasets`.
 
     Raises a TrainingError that names the source if it cannot be read or lacks the field, or if there is no text.
     """
-    parts = []
-    for is_lines, files in groupby((Path(file) for source in sources for file in files_of(source)), _has_lines):
-        if is_lines:
-            parts.append(_lines([*files], field, sample_by, cache))
-        else:
-            parts += [_table(file, field, cache) for file in files]
-    if not any(map(len, parts)):
-        raise TrainingError(f"the corpus has no text: {', '.join(map(str, sources))}")
-    return datasets.concatenate_datasets(parts)
-
-
-def _has_lines(file: Path) -> bool:
-    return (file.is_file() and builder_of(file)[0] == "text") or holds_json_lines(file)
-
-
-def _lines(files: Sequence[Path], field: str, sample_by: str, cache: str | Path | None) -> datasets.Dataset:
-    """Read text files and JSON Lines. `datasets` would take seconds for a hundred files, and refuse JSON Lines whose
-    other fields have other types in later lines."""
+    places = [file for source in sources for file in files_of(source)]
+    arguments = {
+        "sources": tuple(map(str, places)),
+        "versions": tuple(version_of(Path(place)) if Path(place).exists() else "" for place in places),
+        "field": field,
+        "sample_by": sample_by,
+    }
     kind = datasets.Value("large_string")
-    names, versions = tuple(map(str, files)), tuple(map(version_of, files))
-    arguments = {"files": names, "versions": versions, "field": field, "by_line": sample_by == "line"}
-    lists = datasets.Features(text=datasets.LargeList(kind))
-    place = cache and str(cache)
-    try:
-        found = datasets.Dataset.from_generator(_batches, lists, place, gen_kwargs=arguments, writer_batch_size=1)
-    except datasets.exceptions.DatasetGenerationError as error:
-        raise TrainingError(sentence_of(error.__cause__ or error)) from None  # it names the file
-    one = lambda batch: {"text": batch["text"][0]}  # noqa: E731
-    return found.map(one, batched=True, batch_size=1, features=datasets.Features(text=kind), desc="reading")
+    batches = from_batches(
+        _batches, datasets.Features(text=datasets.LargeList(kind)), cache, arguments, writer_batch_size=1
+    )
+    texts = batches.map(
+        lambda batch: {"text": batch["text"][0]},
+        batched=True,
+        batch_size=1,
+        features=datasets.Features(text=kind),
+        desc="reading",
+    )
+    if not len(texts):
+        raise TrainingError(f"the corpus has no text: {', '.join(map(str, sources))}")
+    return texts
 
 
-def _batches(files: Sequence[str], versions: Sequence[str], field: str, by_line: bool) -> Iterator[dict]:
-    """Yield lists of about a chunk of texts; `versions` only make the cache differ."""
-    texts, characters = [], 0
-    for file in map(Path, files):
-        for text in _texts(file, field, by_line):
-            texts.append(writable(text))
-            characters += len(text)
-            if characters >= CHUNK:
-                yield {"text": texts}
-                texts, characters = [], 0
+def _batches(sources: Sequence[str], versions: Sequence[str], field: str, sample_by: str) -> Iterator[dict]:
+    """Yield lists of about a chunk of texts, which `datasets` writes faster than single ones. `versions` only make the
+    cache differ."""
+    texts, characters, left_out = [], 0, 0
+    # A source that is named twice is read twice.
+    for _, text in chain.from_iterable(Texts((source,), field, sample_by=sample_by) for source in sources):
+        if text is None:
+            left_out += 1
+            continue
+        texts.append(text)
+        characters += len(text)
+        if characters >= CHUNK:
+            yield {"text": texts}
+            texts, characters = [], 0
     yield {"text": texts}
-
-
-def _texts(file: Path, field: str, by_line: bool) -> Iterator[str]:
-    whole = []
-    for chunk in read_chunks(file):
-        if chunk.is_json or by_line:
-            yield from chunk.documents(field)
-        else:
-            whole.append(chunk.text())
-    if has_text(text := "".join(whole)):
-        yield text
-
-
-def _table(source: Path, column: str, cache: str | Path | None) -> datasets.Dataset:
-    found = load_data(source, cache=cache)
-    if column not in found.column_names:
-        raise TrainingError(
-            f"{source} has no column {column!r}, only {', '.join(found.column_names)}: name the one with the text "
-            "with --field"
-        )
-    found = found.select_columns(column).rename_columns({column: "text"})
-    if not isinstance(found.features["text"], datasets.Value) or "string" not in found.features["text"].dtype:
-        raise TrainingError(f"the column {column!r} of {source} is not text")
-    found = found.cast_column("text", datasets.Value("large_string"))
-    return found.filter(has_text, input_columns="text")
+    if left_out:
+        print(f"{', '.join(sources)}: left out {left_out:,} rows without a text", file=sys.stderr)
 
 
 class DocumentTokenizer:

@@ -20,11 +20,11 @@ from pathlib import Path
 
 from rich.table import Table
 
-from ...output.console import byte_progress, summary_table
-from ..segmentation import JiebaSegmenter
-from ..vocabulary import VocabularyError, check_vocabulary, read_vocabulary, write_vocabulary
-from ..wordpiece import LONGEST_WORD, PREFIX, Normalizer, basic_words, is_cjk, is_punctuation
-from .corpus import Chunk, CorpusError, corpus_files, read_chunks
+from ..data import Batch, DataError, batch_texts, find_files, read_batches
+from ..output.console import byte_progress, summary_table
+from ..tokenization.segmentation import JiebaSegmenter
+from ..tokenization.vocabulary import VocabularyError, check_vocabulary, read_vocabulary, write_vocabulary
+from ..tokenization.wordpiece import LONGEST_WORD, PREFIX, Normalizer, basic_words, is_cjk, is_punctuation
 from .new_vocabulary import first_entries, is_word, word_pieces
 
 UNKNOWN = "[UNK]"
@@ -45,17 +45,20 @@ def kept_entries(base: Iterable[str]) -> list[str]:
     return [entry for entry in base if is_word(entry) or _RESERVED.fullmatch(entry) or not is_redundant(entry)]
 
 
-def count_chunk(chunk: Chunk, all_words: bool, field: str) -> tuple[int, Counter]:
-    """Count the documents and words of a chunk, segmented as by RoFormerTokenizer.
+def count_batch(batch: Batch, all_words: bool, field: str) -> tuple[int, int, Counter]:
+    """Count the documents, the rows without a text and the words of a batch, segmented as by RoFormerTokenizer.
 
     Words are two or more Han characters: at most 340,000 words, since jieba without HMM finds only words of its
     dictionary. With `all_words`, all other words of basic tokenization that the tokenizer reads are counted too.
     """
     normalize, segment = Normalizer(lowercase=True, strip_accents=True), JiebaSegmenter()
-    documents, parts, words = 0, Counter(), Counter()
-    for text in chunk.documents(field):
-        documents += 1
-        parts.update(segment(normalize(text)))
+    documents, left_out, parts, words = 0, 0, Counter(), Counter()
+    for _, text in batch_texts(batch, field):
+        if text is None:
+            left_out += 1
+        else:
+            documents += 1
+            parts.update(segment(normalize(text)))
     for part, n in parts.items():
         if is_word(part):
             words[part] = n
@@ -63,34 +66,37 @@ def count_chunk(chunk: Chunk, all_words: bool, field: str) -> tuple[int, Counter
             for word, _ in basic_words(normalize(part)):
                 if len(word) <= LONGEST_WORD:  # a longer one is [UNK]
                     words[word] += n
-    return documents, words
+    return documents, left_out, words
 
 
 def count_words(
-    paths: Iterable[str | Path], all_words: bool, field: str, num_proc: int | None, progress: bool
-) -> tuple[int, Counter]:
-    """Count the documents and words of a corpus in `num_proc` processes, with a few chunks in memory."""
-    files, documents, words, waiting = corpus_files(paths), 0, Counter(), deque()
+    files: list[Path], all_words: bool, field: str, num_proc: int | None, progress: bool
+) -> tuple[int, int, Counter]:
+    """Count the documents, the rows without a text and the words of files in `num_proc` processes, with a few batches
+    in memory."""
+    documents, left_out, words, waiting = 0, 0, Counter(), deque()
     num_proc = num_proc or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-    chunks = (chunk for file in files for chunk in read_chunks(file))
+    batches = (batch for file in files for batch in read_batches(file, [field]))
     bar = byte_progress(progress)
     task = bar.add_task("counting words", total=sum(file.stat().st_size for file in files))
     JiebaSegmenter()("")  # forked processes share the dictionary that this reads
     pool = ProcessPoolExecutor(num_proc, initializer=_begin_process)
     try:
-        while (chunk := next(chunks, None)) or waiting:
-            if chunk:
-                waiting.append((chunk.consumed, pool.submit(count_chunk, chunk, all_words, field)))
+        while (batch := next(batches, None)) or waiting:
+            if batch:
+                waiting.append((batch.consumed, pool.submit(count_batch, batch, all_words, field)))
                 bar.start()  # starts a thread, so the processes must be forked before
-            if not chunk or len(waiting) > 2 * num_proc:
+            if not batch or len(waiting) > 2 * num_proc:
                 consumed, counts = waiting.popleft()
-                documents += counts.result()[0]
-                words.update(counts.result()[1])
+                new_documents, new_left_out, new_words = counts.result()
+                documents += new_documents
+                left_out += new_left_out
+                words.update(new_words)
                 bar.advance(task, consumed)
     finally:
         pool.shutdown(cancel_futures=True)
         bar.stop()
-    return documents, words
+    return documents, left_out, words
 
 
 def _begin_process() -> None:
@@ -109,7 +115,8 @@ def _end_with_parent() -> None:
 @dataclass(frozen=True)
 class WordVocabularyReport:
     """Numbers of entries that are kept (without a base, special tokens and characters), dropped (None without a base)
-    and added, and of documents. `rarest` is the number of occurrences of the rarest word."""
+    and added, of documents, and of rows without a text, which are left out. `rarest` is the number of occurrences of
+    the rarest word."""
 
     output: Path
     kept: int
@@ -118,6 +125,7 @@ class WordVocabularyReport:
     rarest: int
     documents: int
     seconds: float
+    left_out: int = 0
 
     def table(self) -> Table:
         """Return the summary as a rich table."""
@@ -129,6 +137,7 @@ class WordVocabularyReport:
             "dropped as redundant": f"{self.dropped:,}" if has_base else None,
             "words added": f"{self.added:,}, each at least {self.rarest:,} times in the corpus" if self.added else "0",
             "documents": f"{self.documents:,}",
+            "left out": f"{self.left_out:,} rows without a text" if self.left_out else None,
             "seconds": f"{self.seconds:.1f}",
         }
         return summary_table(rows)
@@ -150,20 +159,21 @@ def make_word_vocabulary(
     """Write the vocab.txt of a word-level model.
 
     Args:
-        corpus: text and JSON Lines files, also as .gz, and folders of them.
+        corpus: files and folders, as `modeling_roformer.data.find_files` finds them. CSV, TSV and Parquet need the
+            extra `embed`.
         base: vocab.txt to start from, for example Chinese BERT's; None for the special tokens and the characters of the
             corpus.
         output: vocab.txt to write, atomically.
         size: maximum number of entries.
         min_count, max_length: minimum occurrences and maximum characters of a word.
-        field: the field of JSON Lines with the text.
+        field: the column with the text, except in text files.
         num_proc: processes; by default one per core. The vocabulary does not depend on it.
         force: replace `output` if it exists.
         progress: show a progress bar on stderr.
 
     Raises:
         VocabularyError: the base is not a vocabulary, or the first entries are more than `size`.
-        CorpusError: the corpus cannot be read, or has no word to add to the base.
+        DataError: the corpus cannot be read, or has no word to add to the base.
         FileExistsError: `output` exists, or is one of the inputs.
 
     >>> make_word_vocabulary(["laws.jsonl.gz"], "bert/vocab.txt", "words.txt", size=30_000).added
@@ -177,7 +187,8 @@ def make_word_vocabulary(
     if output.is_dir() or (output.exists() and not force):
         trouble = "is a folder: name a file" if output.is_dir() else "already exists: --force replaces it"
         raise FileExistsError(f"{output} {trouble}")
-    if output.resolve() in [file.resolve() for file in (Path(base or corpus[0]), *corpus_files(corpus))]:
+    files = find_files(corpus)
+    if output.resolve() in [file.resolve() for file in (*files, *([Path(base)] if base is not None else []))]:
         raise FileExistsError(f"{output} is the base or part of the corpus: name another file")
     if base is None:
         kept, dropped = first_entries({}), None
@@ -188,9 +199,9 @@ def make_word_vocabulary(
         dropped = len(entries) - len(kept)
     _check_size(size, kept)  # before hours of counting
 
-    documents, words = count_words(corpus, base is None, field, num_proc, progress)
+    documents, left_out, words = count_words(files, base is None, field, num_proc, progress)
     if not documents:
-        raise CorpusError("the corpus has no text")
+        raise DataError("the corpus has no text")
     if base is None:
         kept = first_entries(words)
         _check_size(size, kept)
@@ -200,7 +211,7 @@ def make_word_vocabulary(
     new = {word: n for word, n in words.items() if n >= min_count and len(word.removeprefix(PREFIX)) <= max_length}
     added = sorted(new.keys() - set(kept), key=lambda word: (-new[word], word))[: size - len(kept)]
     if not added and base is not None:
-        raise CorpusError(
+        raise DataError(
             f"no word to add: no new word of at most {max_length} characters (--max-length) occurs at least "
             f"{min_count} times (--min-count) in the corpus, or {size:,} entries (--size) leave no room"
         )
@@ -208,7 +219,7 @@ def make_word_vocabulary(
     write_vocabulary({entry: number for number, entry in enumerate([*kept, *added])}, output)
     rarest = words[added[-1]] if added else 0
     seconds = time.perf_counter() - started
-    return WordVocabularyReport(output, len(kept), dropped, len(added), rarest, documents, seconds)
+    return WordVocabularyReport(output, len(kept), dropped, len(added), rarest, documents, seconds, left_out)
 
 
 def _check_size(size: int, kept: list[str]) -> None:

@@ -1,0 +1,25 @@
+"""Reading of texts and tables: the files of a corpus or a data set, their rows, and the texts in them.
+
+`files.py` finds files, `formats.py` has their formats, `batches.py` opens them, `values.py` makes texts of values,
+`texts.py` streams the texts of a corpus, and `data_sets.py` makes `datasets.Dataset`.
+"""
+
+from .batches import Batch, first_row, read_batches
+from .errors import DataError
+from .files import find_files, may_be_on_hub
+from .texts import Texts, batch_texts, read_texts
+from .values import has_text, text_of
+
+__all__ = [
+    "Batch",
+    "DataError",
+    "Texts",
+    "batch_texts",
+    "find_files",
+    "first_row",
+    "has_text",
+    "may_be_on_hub",
+    "read_batches",
+    "read_texts",
+    "text_of",
+]

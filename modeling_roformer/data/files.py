@@ -1,0 +1,164 @@
+"""Files of a corpus or of a data set: which files of a folder are read, in which order, and which are refused.
+
+A path is a path: no name is a pattern.
+"""
+
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from .errors import DataError
+from .formats import READABLE, SUFFIXES, check_name, is_file_name, is_format, suffix_of
+
+# Splits of a data set, and the words of `datasets` that name them.
+SPLITS = {
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "val", "dev"),
+    "test": ("test", "testing", "eval", "evaluation"),
+}
+_SEPARATORS = re.compile(r"[-._ 0-9]+")
+_ABOUT = re.compile(r"(README|LICEN[CS]E)([-._ ].*)?", re.IGNORECASE)  # files about the data
+_PATTERN = re.compile(r"[][*?]")
+_reported: set[str] = set()  # reports that were printed: each is printed once
+
+
+def find_files(sources: Iterable[str | Path], split: str | None = None) -> list[Path]:
+    """Return the files of a corpus, or of a split of a data set, each once.
+
+    A folder as a corpus has all visible files below it, in the order of the parts of their paths, that are text, JSON
+    (a file without a suffix too) or tables. As a data set it has the files of a split, by the words of `datasets` in
+    their names or in the names of their folders: train, training; validation, valid, val, dev; test, testing, eval,
+    evaluation. If no name has such a word, all files are of the split "train".
+
+    In both, README, LICENSE and hidden files are skipped. The number of files of unknown suffixes, which are skipped
+    too, is printed on stderr.
+
+    Args:
+        sources: files and folders. A file that is named is always read, whatever its suffix and the split.
+        split: "train", "validation" or "test" of a data set; None for a corpus.
+
+    Raises:
+        DataError: a path does not exist; a file is of a format that is not read; a folder has no file to read, or, as
+            a data set, files that belong to no split, or of two formats, or a README.md whose `configs` name others.
+    """
+    files: dict[Path, Path] = {}
+    for path in map(Path, sources):
+        if path.is_dir():
+            found = _visible_files(path)
+            if split is not None:
+                found = _files_of_split(path, found, split)
+        elif path.exists():
+            check_name(path)
+            found = [path]
+        else:
+            raise DataError(missing_file(path))
+        files |= {file.resolve(): file for file in found if file.resolve() not in files}
+    return list(files.values())
+
+
+def may_be_on_hub(source: str | Path) -> bool:
+    """Return whether a source may be the name of a data set on the Hub, `NAME` or `NAME:CONFIG`: it is no file or
+    folder, nor written like one."""
+    name = str(source).partition(":")[0]
+    is_name = re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*", name, re.ASCII)
+    return bool(is_name) and not Path(source).exists() and not is_file_name(name)
+
+
+def missing_file(path: str | Path) -> str:
+    """Return the sentence about a path that does not exist."""
+    is_pattern = _PATTERN.search(Path(path).name)
+    return f"{path} does not exist" + ("; a name is no pattern: name each file, or their folder" if is_pattern else "")
+
+
+def _visible_files(folder: Path) -> list[Path]:
+    read, others = [], []
+    for file in sorted(folder.rglob("*")):
+        is_hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+        if is_hidden or file.is_dir() or _ABOUT.fullmatch(file.name):
+            continue
+        check_name(file)
+        (read if is_format(file) else others).append(file)
+    if not read:
+        raise DataError(f"{folder} has no file to read: {READABLE}")
+    if others:
+        _report(f"{folder}: skipped {len(others):,} files of other formats, such as {others[0]}")
+    return read
+
+
+def _report(sentence: str) -> None:
+    if sentence not in _reported:
+        _reported.add(sentence)
+        print(sentence, file=sys.stderr)
+
+
+def _files_of_split(folder: Path, files: list[Path], split: str) -> list[Path]:
+    if split not in SPLITS:
+        raise DataError(f"{folder} has no split {split!r}: expected {', '.join(SPLITS)}")
+    splits = {file: _split_of(file, folder) for file in files}
+    if any(splits.values()):
+        if others := [str(file) for file, of in splits.items() if of is None]:
+            raise DataError(
+                f"{folder} has files of splits, and others, which belong to none: {', '.join(others)}. Name the files, "
+                "or move the others"
+            )
+        found = [file for file, of in splits.items() if of == split]
+    else:
+        found = files if split == "train" else []
+    if not found:
+        raise DataError(f"{folder} has no file of the split {split!r}: no name has the word {', '.join(SPLITS[split])}")
+    formats = {SUFFIXES.get(suffix_of(file), "no suffix"): file for file in found}
+    if len(formats) > 1:
+        examples = ", ".join(f"{file} ({name})" for name, file in formats.items())
+        raise DataError(f"{folder}: the files of a split have one format, but here are {examples}")
+    _check_configs(folder, split, found)
+    return found
+
+
+def _split_of(file: Path, folder: Path) -> str | None:
+    """Return the split that a file's name says, or that of the nearest folder that says one."""
+    for part in reversed(file.relative_to(folder).parts):
+        words = set(_SEPARATORS.split(part.lower()))
+        found = [split for split, names in SPLITS.items() if words & {*names}]
+        if len(found) > 1:
+            raise DataError(f"{file}: its name says {' and '.join(found)}: rename it, or name the files of each split")
+        if found:
+            return found[0]
+    return None
+
+
+def _check_configs(folder: Path, split: str, files: list[Path]) -> None:
+    """Raise a DataError if the README.md of a data set names other files for a split, as the Hub allows."""
+    readme = folder / "README.md"
+    if not readme.is_file():
+        return
+    front = re.match(r"---\s*\n(.*?)\n---", readme.read_text(encoding="utf-8-sig", errors="replace"), re.DOTALL)
+    if front is None or "configs:" not in front[1]:
+        return
+    import yaml
+
+    advice = "name the files themselves"
+    try:
+        configs = (yaml.safe_load(front[1]) or {}).get("configs") or []
+        if len(configs) > 1:
+            names = ", ".join(str(config.get("config_name")) for config in configs)
+            raise DataError(f"{readme} has several configs ({names}), so the files of none are read: {advice}")
+        stated = {file for config in configs for file in _stated_files(folder, config.get("data_files"), split)}
+    except (yaml.YAMLError, AttributeError, TypeError, LookupError, NotImplementedError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{readme}: its configs cannot be read: {advice}") from None
+    if configs and "data_files" in configs[0] and stated != {file.resolve() for file in files}:
+        raise DataError(f"{readme} names other files for the split {split!r} (configs) than their names say: {advice}")
+
+
+def _stated_files(folder: Path, data_files: object, split: str) -> set[Path]:
+    """Return the files that `data_files` of a config states for a split."""
+    if isinstance(data_files, list) and data_files and isinstance(data_files[0], dict):
+        patterns = [entry["path"] for entry in data_files if entry["split"] == split]
+    elif isinstance(data_files, dict):
+        patterns = [data_files.get(split, [])]
+    else:
+        patterns = [data_files or []] if split == "train" else []
+    names = [name for pattern in patterns for name in ([pattern] if isinstance(pattern, str) else pattern)]
+    return {file.resolve() for name in names for file in folder.glob(name)}

@@ -1,0 +1,161 @@
+"""Texts of a corpus with their ids, in a stream."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from .batches import Batch, data_set_batches, read_batches
+from .errors import DataError
+from .files import find_files, may_be_on_hub
+from .values import has_text, text_of, writable
+
+SAMPLE_BY = ("line", "document")
+OPTIONS = ("--field", "--id-field")  # which name the columns
+
+Text = tuple[str, str | None]  # the id and the text; None for a row without a text
+
+
+def batch_texts(batch: Batch, column: str) -> Iterator[tuple[int, str | None]]:
+    """Yield the number and the text of each row of a batch, None for a row without a text. A line of text is a text,
+    whatever the column."""
+    if batch.is_text:
+        for number, line in batch.lines():
+            yield number, line if has_text(line) else None
+        return
+    for number, [value] in batch.rows([column], OPTIONS):
+        text = text_of(value, batch, number, column)
+        yield number, text if has_text(text) else None
+
+
+def read_texts(
+    sources: Sequence[str | Path], field: str = "text", id_field: str | None = None, sample_by: str = "line"
+) -> Iterator[tuple[str, str]]:
+    """Yield the ids and the texts of a corpus, without blank ones. See `Texts` for the arguments and errors.
+
+    >>> [text for _, text in read_texts(["laws.jsonl.gz"])]
+    """
+    return (
+        (id_, text) for id_, text in Texts(tuple(map(str, sources)), field, id_field, sample_by) if text is not None
+    )
+
+
+@dataclass
+class Texts:
+    """Stream of the ids and texts of files and data sets. `consumed` is the number of bytes that were read so far.
+
+    Args:
+        sources: files and folders, as `find_files` finds them, and data sets on the Hub, `NAME` or `NAME:CONFIG`, whose
+            split "train" is read.
+        field: column of the text, except in text files. Rows where it is null or blank have None as text.
+        id_field: column of the text's id, a string or an integer. By default, and in text files, an id is the name of
+            the file or data set and the number of the line or row, as in `laws.txt:12`; see `source_names`.
+        sample_by: what is a text in a text file: "line", or "document" for the whole file, whose id is its name alone.
+        piece: bytes of lines in memory at once; default: `CHUNK`.
+
+    Raises:
+        DataError: a source cannot be read. `size` raises those that show without reading everything: a source is
+            missing, is of another format, or lacks a column.
+    """
+
+    sources: tuple[str, ...]
+    field: str = "text"
+    id_field: str | None = None
+    sample_by: str = "line"
+    piece: int | None = None
+    consumed: float = dataclasses.field(default=0.0, init=False)
+
+    @property
+    def size(self) -> float:
+        """Size of all sources in bytes."""
+        for place, name in self._opened:
+            if not isinstance(place, Path) or place.is_file():  # not a pipe, which is read once
+                for batch in self._batches(place):
+                    next(self._rows(batch, name), None)
+                    break
+        return sum(place.stat().st_size if isinstance(place, Path) else place.data.nbytes for place, _ in self._opened)
+
+    def __iter__(self) -> Iterator[Text]:
+        for place, name in self._opened:
+            whole: list[str] | None = [] if self.sample_by == "document" else None
+            for batch in self._batches(place):
+                if batch.is_text and whole is not None:
+                    self._check_ids(batch)
+                    whole.append(batch.text())
+                else:
+                    whole = None
+                    yield from self._rows(batch, name)
+                self.consumed += batch.consumed
+            if whole:
+                text = "".join(whole)
+                yield name, text if has_text(text) else None
+
+    @cached_property
+    def _opened(self) -> list[tuple]:
+        """Files and data sets, with their names in ids."""
+        opened: list[tuple] = []
+        files: dict[str, Path] = {}  # by their names in ids
+        seen: set[Path] = set()
+        for source, short in zip(self.sources, source_names(self.sources), strict=True):
+            if may_be_on_hub(source):
+                from .data_sets import load_from_hub
+
+                opened.append((load_from_hub(source), short))
+                continue
+            for path in find_files([source]):
+                if path.resolve() in seen:
+                    continue
+                name = (Path(short) / path.relative_to(source)).as_posix()
+                if name in files:
+                    raise DataError(
+                        f"{files[name]} and {path} would both be called {name} in ids: name a folder that has both"
+                    )
+                files[name] = path
+                seen.add(path.resolve())
+                opened.append((path, name))
+        return opened
+
+    def _batches(self, place) -> Iterator[Batch]:
+        if isinstance(place, Path):
+            return read_batches(place, self._columns, self.piece)
+        return data_set_batches(place, self._columns)
+
+    @property
+    def _columns(self) -> list[str]:
+        return list(dict.fromkeys([self.field, self.id_field or self.field]))
+
+    def _rows(self, batch: Batch, name: str) -> Iterator[Text]:
+        if self.id_field is None:
+            for number, text in batch_texts(batch, self.field):
+                yield f"{name}:{number}", text
+            return
+        self._check_ids(batch)
+        for number, [value, id_] in batch.rows([self.field, self.id_field], OPTIONS):
+            text = text_of(value, batch, number, self.field)
+            if has_text(text):
+                yield _checked_id(id_, batch.where(number, self.id_field)), text
+            else:
+                yield f"{name}:{number}", None
+
+    def _check_ids(self, batch: Batch) -> None:
+        if batch.is_text and self.id_field is not None:
+            raise DataError(f"{batch.source} is a text file, without a column {self.id_field!r} (--id-field)")
+
+
+def _checked_id(value: object, where: str) -> str:
+    if isinstance(value, bool) or not isinstance(value, (str, int)) or value == "":
+        raise DataError(f"{where}: {value!r}; expected a string or an integer as id")
+    return writable(str(value))
+
+
+def source_names(sources: Sequence[str]) -> list[str]:
+    """Return a name for each source, a file, a folder or a data set, without the folders of the user's machine.
+
+    A relative path is its own name, and an absolute one its last part. That of the current folder is empty.
+
+    >>> source_names(["laws/new.txt", "/home/me/texts/a.txt"])
+    ['laws/new.txt', 'a.txt']
+    """
+    paths = map(Path, sources)
+    return [path.name if path.is_absolute() or ".." in path.parts else "/".join(path.parts) for path in paths]
