@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from io import BufferedReader, FileIO
 from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,7 +64,6 @@ class Batch:
     first_row: int
     consumed: float
     unit = "row"  # what `first_row` counts, as errors name it
-    is_text = False  # whether the rows are lines of text, without columns
 
     def rows(self, columns: Sequence[str], options: Sequence[str] = ()) -> Iterator[Row]:
         """Yield the rows with the values of columns, as they are stored. A field of an object is a column, such as
@@ -89,11 +89,10 @@ class Batch:
 
 @dataclass(frozen=True)
 class LineBatch(Batch):
-    """Whole lines of a text file."""
+    """Whole lines of a file."""
 
     data: bytes = field(repr=False, default=b"")
     unit = "line"
-    is_text = True
 
     def text(self) -> str:
         """Return all lines in one text, with the last line end."""
@@ -101,14 +100,19 @@ class LineBatch(Batch):
             return self.data.decode("utf-8").replace("\r\n", "\n")
         except UnicodeDecodeError as error:
             line = self.first_row + self.data.count(b"\n", 0, error.start)
-            raise DataError(f"{self.source}, line {line}: not UTF-8; {_GBK}") from None
+            raise DataError(f"{self.place(line)}: not UTF-8; {_GBK}") from None
 
     def lines(self) -> Iterator[tuple[int, str]]:
         """Yield the number and the text of each line."""
         return enumerate(self.text().removesuffix("\n").split("\n"), self.first_row)
 
+
+@dataclass(frozen=True)
+class TextBatch(LineBatch):
+    """Lines of a text file. The only column is `text`."""
+
     def rows(self, columns: Sequence[str], options: Sequence[str] = ()) -> Iterator[Row]:
-        """Yield each line, in the column `text`."""
+        """Yield each line."""
         for column, option in _with_options(columns, options):
             if column != TEXT_COLUMN:
                 raise DataError(f"{self.source} is a text file, without a column {column!r}{_advice(option)}")
@@ -116,30 +120,12 @@ class LineBatch(Batch):
 
 
 @dataclass(frozen=True)
-class JsonLineBatch(LineBatch):
-    """Whole lines of JSON Lines. Blank lines are no rows."""
-
-    is_text = False
+class JsonBatch(Batch):
+    """Objects of a JSON file."""
 
     def records(self, columns: Sequence[str] = ()) -> Iterator[tuple[int, dict]]:
-        """Yield the number and the object of each line. Each of `columns` must not be named twice in an object."""
-        names = [json.dumps(name, ensure_ascii=False) for column in columns for name in {column, *column.split(".")}]
-        for number, line in self.lines():
-            if not line or line.isspace():
-                continue
-            # Most lines have each name once; only others are parsed by the hook, which is slow.
-            is_suspect = any(line.count(name) > 1 for name in names)
-            try:
-                record = json.loads(
-                    line, object_pairs_hook=_pairs_of(self.place(number), columns) if is_suspect else None
-                )
-            except DataError:
-                raise
-            except (ValueError, RecursionError):
-                raise DataError(f"{self.place(number)}: not JSON; JSON Lines have one object per line") from None
-            if not isinstance(record, dict):
-                raise DataError(f"{self.place(number)}: not an object with fields")
-            yield number, record
+        """Yield the number and the object of each row. None of `columns` may be named twice in an object."""
+        raise NotImplementedError
 
     def rows(self, columns: Sequence[str], options: Sequence[str] = ()) -> Iterator[Row]:
         """Yield the fields of each object."""
@@ -148,7 +134,31 @@ class JsonLineBatch(LineBatch):
 
 
 @dataclass(frozen=True)
-class RecordBatch(Batch):
+class JsonLineBatch(LineBatch, JsonBatch):
+    """Lines of JSON Lines. Blank lines are no rows."""
+
+    def records(self, columns: Sequence[str] = ()) -> Iterator[tuple[int, dict]]:
+        """Yield the number and the object of each line."""
+        names = [json.dumps(name, ensure_ascii=False) for column in columns for name in {column, *column.split(".")}]
+        for number, line in self.lines():
+            if not line or line.isspace():
+                continue
+            # Most lines have each name once; only others are parsed with the hook, which is slow.
+            is_suspect = any(line.count(name) > 1 for name in names)
+            hook = _pairs_of(self.place(number), columns) if is_suspect else None
+            try:
+                record = json.loads(line, object_pairs_hook=hook)
+            except DataError:
+                raise
+            except (ValueError, RecursionError):
+                raise DataError(f"{self.place(number)}: not JSON; JSON Lines have one object per line") from None
+            if not isinstance(record, dict):
+                raise DataError(f"{self.place(number)}: not an object with fields")
+            yield number, record
+
+
+@dataclass(frozen=True)
+class JsonListBatch(JsonBatch):
     """Objects of a JSON file that is one list."""
 
     objects: list[dict] = field(repr=False, default_factory=list)
@@ -156,11 +166,6 @@ class RecordBatch(Batch):
     def records(self, columns: Sequence[str] = ()) -> Iterator[tuple[int, dict]]:
         """Yield the number and the object of each row."""
         return enumerate(self.objects, self.first_row)
-
-    def rows(self, columns: Sequence[str], options: Sequence[str] = ()) -> Iterator[Row]:
-        """Yield the fields of each object."""
-        for number, record in self.records():
-            yield number, _fields(record, columns, options, partial(self.place, number))
 
 
 @dataclass(frozen=True)
@@ -179,22 +184,22 @@ class TableBatch(Batch):
             root = column if column in self.table else column.partition(".")[0]
             if root not in self.table:
                 raise DataError(_no_column(self.source, column, self.names, option))
-            found = self.table[root]
-            found = found if isinstance(found, list) else self._list(found)
+            found = self.values_of(root)
             if root != column:
-                rest = column[len(root) + 1 :]
-                found = [value and _field(value, rest, option, lambda: self.source) for value in found]
+                found = [_field({root: value}, column, option, lambda: self.source) for value in found]
             if classes := self._classes(column):
                 found = [classes[id_] if isinstance(id_, int) and 0 <= id_ < len(classes) else None for id_ in found]
             values.append(found)
         for number, row in enumerate(zip(*values, strict=True), self.first_row):
             yield number, [*row]
 
-    def _list(self, array: "pyarrow.Array") -> list:
+    def values_of(self, name: str) -> list:
+        """Return the values of one of the columns that were read, as they are stored."""
+        column = self.table[name]
         try:
-            return array.to_pylist()
+            return column if isinstance(column, list) else column.to_pylist()
         except UnicodeDecodeError:
-            rows = f"rows {self.first_row:,} to {self.first_row + len(array) - 1:,}"
+            rows = f"rows {self.first_row:,} to {self.first_row + len(column) - 1:,}"
             raise DataError(f"{self.source}, {rows}: a text that is not UTF-8: store such values as binary") from None
 
     def _classes(self, column: str) -> list[str]:
@@ -234,8 +239,8 @@ def read_batches(
             with pyarrow.parquet.ParquetFile(path, buffer_size=_BUFFER) as table:
                 yield from _parquet_batches(table, path, columns)
             return
-        with open(path, "rb", buffering=_HEAD) as stored:
-            lines = gzip.GzipFile(fileobj=stored) if is_gzip(path) else stored
+        with BufferedReader(FileIO(path), _HEAD) as stored:
+            lines: gzip.GzipFile | BufferedReader[FileIO] = gzip.GzipFile(fileobj=stored) if is_gzip(path) else stored
             check_head(path, lines.peek(_HEAD))
             if format_ in (CSV, TSV):
                 yield from _table_batches(stored, lines, path, format_, names)
@@ -245,8 +250,10 @@ def read_batches(
 
 def first_row(file: str | Path) -> list[str]:
     """Return the first row of a CSV or TSV file, which may be its header."""
-    batch = next(read_batches(file, names=()), None)
-    return [] if batch is None else [str(value) for _, values in [next(batch.rows(batch.names))] for value in values]
+    for batch in read_batches(file, names=()):
+        if isinstance(batch, TableBatch):
+            return [str(value) for value in next(batch.rows(batch.names))[1]]
+    return []
 
 
 def flatten(record: Mapping[str, object]) -> dict[str, object]:
@@ -267,12 +274,13 @@ def data_set_batches(
     names = rows.column_names
     roots = _roots(columns, names)
     features = _stored_features(rows.features.arrow_schema)
-    first, share = 1, rows.data.nbytes / max(1, len(rows))
+    share = rows.data.nbytes / max(1, len(rows))
     if roots:
-        for table in rows.select_columns(roots).with_format("arrow").iter(ROWS):
-            arrays = dict(zip(table.column_names, table.columns, strict=True))
-            yield TableBatch(name, first, share * len(table), names, arrays, features)
-            first += len(table)
+        formatted = rows.select_columns(roots).with_format("arrow")
+        for start in range(0, len(rows), ROWS):
+            table = formatted[start : start + ROWS]
+            arrays = dict(zip(roots, (table[root] for root in roots), strict=True))
+            yield TableBatch(name, start + 1, share * len(table), names, arrays, features)
     else:
         yield TableBatch(name, 1, 0, names)  # whose rows refuse the columns
 
@@ -289,13 +297,13 @@ def _line_batches(stored, lines, path: Path, size: int) -> Iterator[Batch]:
             # The first line that is not blank decides. A damaged object is refused by `JsonLineBatch.rows`.
             start = data.lstrip()
             first_line = start.partition(b"\n")[0].rstrip()
-            kind = LineBatch
+            kind = TextBatch
             if has_json_objects(first_line, suffix_of(path)):
                 if is_json_list(first_line):
                     yield from _list_batches(start + lines.read(), path, stored)
                     return
                 kind = JsonLineBatch
-        yield (kind or LineBatch)(str(path), line, position - consumed, data)
+        yield (kind or TextBatch)(str(path), line, position - consumed, data)
         line, consumed = line + data.count(b"\n"), position
 
 
@@ -311,7 +319,7 @@ def _whole_lines(lines, path: Path, first_line: int, size: int) -> bytes:
     return data
 
 
-def _list_batches(data: bytes, path: Path, stored) -> Iterator[RecordBatch]:
+def _list_batches(data: bytes, path: Path, stored) -> Iterator[JsonListBatch]:
     try:
         objects = json.loads(data.decode("utf-8"), object_pairs_hook=_pairs_of(str(path), None))
     except UnicodeDecodeError as error:
@@ -327,7 +335,7 @@ def _list_batches(data: bytes, path: Path, stored) -> Iterator[RecordBatch]:
     share = (stored.tell() if stored.seekable() else 0) / max(1, len(objects))
     for start in range(0, len(objects), ROWS):
         some = objects[start : start + ROWS]
-        yield RecordBatch(str(path), start + 1, share * len(some), some)
+        yield JsonListBatch(str(path), start + 1, share * len(some), some)
 
 
 def _table_batches(stored, lines, path: Path, format_: str, names: Sequence[str] | None) -> Iterator[TableBatch]:
@@ -353,17 +361,18 @@ def _table_batches(stored, lines, path: Path, format_: str, names: Sequence[str]
     except pandas.errors.EmptyDataError:
         return
     first, consumed = 1, 0
-    with frames:
-        for frame in frames:
-            columns = _columns_of(frame)
-            if names is None:
-                names = _checked_names(path, [column.pop(0) for column in columns])
-            names = names or [*map(str, range(len(columns)))]
-            if len(names) != len(columns):
-                raise DataError(f"{path} has {len(columns)} columns; expected {len(names)}: {', '.join(names)}")
-            position = stored.tell() if stored.seekable() else 0
-            yield TableBatch(str(path), first, position - consumed, [*names], dict(zip(names, columns, strict=True)))
-            first, consumed = first + len(columns[0]), position
+    for frame in frames:
+        columns = _columns_of(frame)
+        if not columns[0]:
+            continue
+        if names is None:
+            names = _checked_names(path, [column.pop(0) for column in columns])
+        names = names or [*map(str, range(len(columns)))]
+        if len(names) != len(columns):
+            raise DataError(f"{path} has {len(columns)} columns; expected {len(names)}: {', '.join(names)}")
+        position = stored.tell() if stored.seekable() else 0
+        yield TableBatch(str(path), first, position - consumed, [*names], dict(zip(names, columns, strict=True)))
+        first, consumed = first + len(columns[0]), position
 
 
 def _columns_of(frame) -> list[list[str]]:
@@ -419,7 +428,7 @@ def _fields(record: dict, columns: Sequence[str], options: Sequence[str], where:
     return [_field(record, column, option, where) for column, option in _with_options(columns, options)]
 
 
-def _field(record: dict, column: str, option: str, where: Callable[[], str]) -> object:
+def _field(record: object, column: str, option: str, where: Callable[[], str]) -> object:
     """Return the value of a column, which may be a field of an object in the object. A field of null is null."""
     value: object = record
     rest = column
@@ -429,7 +438,8 @@ def _field(record: dict, column: str, option: str, where: Callable[[], str]) -> 
             break
         value, rest = value[name], rest[len(name) + 1 :]
     if rest and value is not None:
-        raise DataError(_no_column(where(), column, [*flatten(record)], option))
+        names = [*flatten(record)] if isinstance(record, dict) else []
+        raise DataError(_no_column(where(), column, names, option))
     return value
 
 

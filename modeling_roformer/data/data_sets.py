@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..output.console import Hidden, no_warnings, sentence_of
 from ..output.extras import needs_extra
-from .batches import TEXT_COLUMN, Batch, TableBatch, data_set_batches, flatten, read_batches
+from .batches import TEXT_COLUMN, Batch, JsonBatch, TableBatch, TextBatch, data_set_batches, flatten, read_batches
 from .errors import DataError
 from .files import find_files, may_be_on_hub
 from .formats import PARQUET, SUFFIXES, suffix_of
@@ -14,6 +14,7 @@ from .values import has_text, text_of, texts_of
 
 with needs_extra("embed", DataError):
     import datasets
+    from datasets.exceptions import DatasetGenerationError
 
 _NO_BARS = Hidden(
     lambda: not datasets.is_progress_bar_enabled(), datasets.disable_progress_bars, datasets.enable_progress_bars
@@ -92,10 +93,9 @@ def from_batches(
 ) -> datasets.Dataset:
     """Return the data set that `datasets` writes from a generator. Raises the DataError that the generator raises."""
     try:
-        return datasets.Dataset.from_generator(
-            generator, features, cache and str(cache), gen_kwargs=arguments, **options
-        )
-    except datasets.exceptions.DatasetGenerationError as error:
+        place = {"cache_dir": str(cache)} if cache else {}
+        return datasets.Dataset.from_generator(generator, features, gen_kwargs=arguments, **place, **options)
+    except DatasetGenerationError as error:
         raise DataError(sentence_of(error.__cause__ or error)) from None  # it names the file
 
 
@@ -165,10 +165,10 @@ def _rows(
     for file in map(Path, files):
         has_types, whole = SUFFIXES.get(suffix_of(file)) == PARQUET, []
         for batch in read_batches(file, names=names):
-            if batch.is_text and by_document:
+            if isinstance(batch, TextBatch) and by_document:
                 whole.append(batch.text())
-            elif has_types:
-                values = [batch.table[column].to_pylist() for column in columns]
+            elif has_types and isinstance(batch, TableBatch):
+                values = [batch.values_of(column) for column in columns]
                 yield from (dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True))
             else:
                 for number, row in _flat_rows(batch, columns):
@@ -182,12 +182,12 @@ def _rows(
 
 def _flat_rows(batch: Batch, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, object]]]:
     """Yield the number and the values of each row. Objects may lack fields that others have."""
-    if batch.is_text or isinstance(batch, TableBatch):
-        yield from ((number, dict(zip(columns, values, strict=True))) for number, values in batch.rows(columns))
-    else:
+    if isinstance(batch, JsonBatch):
         for number, record in batch.records(columns):
             flat = flatten(record)
             yield number, {column: flat.get(column) for column in columns}
+    else:
+        yield from ((number, dict(zip(columns, values, strict=True))) for number, values in batch.rows(columns))
 
 
 def _all_names(file: Path) -> list[str]:
@@ -196,9 +196,10 @@ def _all_names(file: Path) -> list[str]:
     for batch in read_batches(file):
         if isinstance(batch, TableBatch):
             return batch.names
-        if batch.is_text:
+        if isinstance(batch, TextBatch):
             return [TEXT_COLUMN]
-        found |= dict.fromkeys(name for _, record in batch.records() for name in flatten(record))
+        if isinstance(batch, JsonBatch):
+            found |= dict.fromkeys(name for _, record in batch.records() for name in flatten(record))
     return [*found]
 
 

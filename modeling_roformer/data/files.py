@@ -53,7 +53,8 @@ def find_files(sources: Iterable[str | Path], split: str | None = None) -> list[
             found = [path]
         else:
             raise DataError(missing_file(path))
-        files |= {file.resolve(): file for file in found if file.resolve() not in files}
+        for file in found:
+            files.setdefault(file.resolve(), file)
     return list(files.values())
 
 
@@ -158,7 +159,9 @@ def _stated_files(folder: Path, data_files: object, split: str) -> set[Path]:
         patterns = [entry["path"] for entry in data_files if entry["split"] == split]
     elif isinstance(data_files, dict):
         patterns = [data_files.get(split, [])]
+    elif isinstance(data_files, (str, list)):
+        patterns = [data_files] if split == "train" else []
     else:
-        patterns = [data_files or []] if split == "train" else []
+        patterns = []
     names = [name for pattern in patterns for name in ([pattern] if isinstance(pattern, str) else pattern)]
     return {file.resolve() for name in names for file in folder.glob(name)}

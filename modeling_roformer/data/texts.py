@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from .batches import Batch, data_set_batches, read_batches
+from .batches import Batch, TextBatch, data_set_batches, read_batches
 from .errors import DataError
 from .files import find_files, may_be_on_hub
 from .values import has_text, text_of, writable
@@ -20,7 +20,7 @@ Text = tuple[str, str | None]  # the id and the text; None for a row without a t
 def batch_texts(batch: Batch, column: str) -> Iterator[tuple[int, str | None]]:
     """Yield the number and the text of each row of a batch, None for a row without a text. A line of text is a text,
     whatever the column."""
-    if batch.is_text:
+    if isinstance(batch, TextBatch):
         for number, line in batch.lines():
             yield number, line if has_text(line) else None
         return
@@ -80,7 +80,7 @@ class Texts:
         for place, name in self._opened:
             whole: list[str] | None = [] if self.sample_by == "document" else None
             for batch in self._batches(place):
-                if batch.is_text and whole is not None:
+                if isinstance(batch, TextBatch) and whole is not None:
                     self._check_ids(batch)
                     whole.append(batch.text())
                 else:
@@ -139,7 +139,7 @@ class Texts:
                 yield f"{name}:{number}", None
 
     def _check_ids(self, batch: Batch) -> None:
-        if batch.is_text and self.id_field is not None:
+        if isinstance(batch, TextBatch) and self.id_field is not None:
             raise DataError(f"{batch.source} is a text file, without a column {self.id_field!r} (--id-field)")
 
 

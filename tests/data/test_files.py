@@ -1,0 +1,235 @@
+"""Which files of a corpus and of a data set are read, in which order, and which are refused."""
+
+import gzip
+import lzma
+import shutil
+import zipfile
+
+import pytest
+from helpers.messages import refused
+
+from modeling_roformer import data
+from modeling_roformer.data import DataError, find_files
+from modeling_roformer.training import Corpus, TrainingError, files_of, load_data, load_texts
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a function that writes files with one text each into a folder, and returns the folder."""
+
+    def folder(*names):
+        for name in names:
+            path = tmp_path / "folder" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            text = f"text\n{name}\n" if name.endswith((".csv", ".tsv")) else f"{name}\n"
+            path.write_text(f'{{"text": "{name}"}}\n' if "json" in name else text)
+        return tmp_path / "folder"
+
+    return folder
+
+
+def names_of(folder, split=None):
+    return [file.relative_to(folder).as_posix() for file in find_files([folder], split)]
+
+
+def test_a_corpus_is_every_visible_file_in_the_order_of_its_parts(folder, capsys):
+    place = folder(
+        "b/laws.txt", "b.jsonl", "a-z.csv", "a/z.tsv", "a/AA/wiki_00", ".hidden.txt", ".git/a.txt", "README.md",
+        "README_zh.txt", "LICENSE", "license.txt", "readme", "a/notes.md", "a/picture.png",
+    )  # fmt: skip
+    assert names_of(place) == ["a/AA/wiki_00", "a/z.tsv", "a-z.csv", "b/laws.txt", "b.jsonl"]
+    skipped = capsys.readouterr().err
+    assert "2" in skipped and "a/notes.md" in skipped and skipped.count("\n") == 1
+    names_of(place)
+    assert capsys.readouterr().err == ""  # once is enough
+    texts = [text for _, text in data.read_texts([place])]
+    assert texts == names_of(place) == Corpus([place], cache=place.parent / "cache").documents()["text"][:]
+    assert files_of(place) == find_files([place])
+
+
+def test_a_file_is_read_once_from_a_folder_and_its_parts(folder):
+    place = folder("a.txt", "b.txt")
+    (place / "c.txt").symlink_to(place / "a.txt")
+    assert names_of(place) == ["a.txt", "b.txt"]
+    assert [path.name for path in find_files([place / "b.txt", place])] == ["b.txt", "a.txt"]
+
+
+def test_a_folder_without_files_to_read_is_refused(folder):
+    place = folder("README.md", "a.md", ".a.txt")
+    with refused(DataError, place, ".jsonl"):
+        find_files([place])
+
+
+CONTENTS = {
+    "table.xlsx": b"PK\x03\x04",
+    "texts.XLSX": b"PK\x03\x04",
+    "table.xls": b"\xd0\xcf\x11\xe0",
+    "text.docx": b"PK\x03\x04",
+    "text.pdf": b"%PDF-1.7",
+    "texts.zip": b"PK\x03\x04",
+    "texts.xz": lzma.compress(b"text"),
+    "texts.txt.bz2": b"BZh9",
+    "texts.zst": b"\x28\xb5\x2f\xfd",
+    "texts.tar.gz": gzip.compress(b"text"),
+    "texts.arrow": b"ARROW1",
+}
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+def test_formats_that_are_none_are_refused_by_name(name, folder):
+    place = folder("a.txt")
+    (place / name).write_bytes(CONTENTS[name])
+    for source in (place, place / name):
+        for read in (find_files, lambda sources: list(data.read_texts(sources))):
+            with refused(DataError, place / name):
+                read([source])
+        with refused(TrainingError, place / name):
+            load_texts(source, ["text"])
+    (place / name).unlink()
+    with refused(DataError, place / name, "does not exist"):  # nor is it sought on the Hub
+        list(data.read_texts([str(place / name)]))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".txt", ".jsonl", ""])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"PK\x03\x04\x14\x00", b"%PDF-1.7\n", gzip.compress(b"text\nlaws\n"), "text\n法\n".encode("utf-16"),
+        "text\nlaws\n".encode("utf-16-le"), b"PAR1\x15\x04", lzma.compress(b"text\nlaws"), b"text\nla\0ws\n",
+    ],
+    ids=["zip", "pdf", "gzip", "UTF-16", "UTF-16 without a mark", "Parquet", "xz", "NUL"],
+)  # fmt: skip
+def test_formats_that_are_none_are_refused_by_their_first_bytes(content, suffix, tmp_path):
+    path = tmp_path / f"laws{suffix}"
+    path.write_bytes(content)
+    for read in (lambda: list(data.read_texts([path])), lambda: list(data.read_batches(path))):
+        with refused(DataError, path):
+            read()
+    with refused(TrainingError, path):
+        load_texts(path, ["text"])
+
+
+def test_a_text_that_begins_with_letters_of_a_signature_is_read(tmp_path):
+    (tmp_path / "a.txt").write_text("PK赛今天开始\n", encoding="utf-8")
+    (tmp_path / "b.txt").write_text("BZ大桥\n", encoding="utf-8")
+    assert [text for _, text in data.read_texts([tmp_path])] == ["PK赛今天开始", "BZ大桥"]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".txt", ".jsonl"])
+def test_lines_that_end_with_a_return_alone_are_refused(suffix, tmp_path):
+    path = tmp_path / f"laws{suffix}"
+    path.write_bytes(b'text\r{"text": 1}\rc\r')
+    with refused(DataError, path, "\\r"):
+        list(data.read_texts([path]))
+
+
+def test_no_name_is_a_pattern(folder):
+    place = folder("laws1.csv", "m1.csv", "m2.csv")
+    for name in ("laws[1].csv", "m*.csv", "m?.csv", "laws[1]"):
+        with refused(DataError, place / name, "does not exist", "pattern"):
+            find_files([place / name])
+        with refused(TrainingError, place / name, "pattern"):
+            load_data(place / name)
+
+
+SPLITS = [
+    (["train.csv", "dev.csv", "test.csv"], {"train": ["train.csv"], "validation": ["dev.csv"], "test": ["test.csv"]}),
+    (["training.tsv", "val.tsv"], {"train": ["training.tsv"], "validation": ["val.tsv"]}),
+    (["my_train_data.csv", "data-valid.csv"], {"train": ["my_train_data.csv"], "validation": ["data-valid.csv"]}),
+    (["Train.csv", "TEST.csv"], {"train": ["Train.csv"], "test": ["TEST.csv"]}),
+    (["train/a.txt", "train/b.txt", "eval/a.txt"], {"train": ["train/a.txt", "train/b.txt"], "test": ["eval/a.txt"]}),
+    (
+        ["data/train-00000-of-00002.csv", "data/train-00001-of-00002.csv", "data/test-00000-of-00001.csv"],
+        {
+            "train": ["data/train-00000-of-00002.csv", "data/train-00001-of-00002.csv"],
+            "test": ["data/test-00000-of-00001.csv"],
+        },
+    ),
+    (["train/test.csv", "train/train.csv"], {"train": ["train/train.csv"], "test": ["train/test.csv"]}),
+    (["a.csv", "b.csv", "README.md", "LICENSE"], {"train": ["a.csv", "b.csv"]}),
+]
+
+
+@pytest.mark.parametrize(("names", "splits"), SPLITS, ids=lambda part: part[0] if isinstance(part, list) else "")
+def test_splits_of_a_folder(names, splits, folder):
+    place = folder(*names)
+    for split in ("train", "validation", "test"):
+        if split in splits:
+            assert names_of(place, split) == splits[split]
+            if not names[0].endswith(".txt"):
+                assert load_texts(place, ["text"], split)["text"][:] == splits[split]
+        else:
+            with refused(DataError, place, split):
+                names_of(place, split)
+
+
+def test_files_beside_the_splits_are_an_error(folder):
+    place = folder("train.csv", "test.csv", "more.csv")
+    for split in ("train", "test"):
+        with refused(DataError, place, "more.csv"):
+            names_of(place, split)
+    with refused(DataError, place, "'dev'"):
+        names_of(place, "dev")
+
+
+def test_a_name_with_two_splits_is_an_error(folder):
+    place = folder("train_test.csv", "dev.csv")
+    with refused(DataError, "train_test.csv", "train", "test"):
+        names_of(place, "train")
+
+
+def test_files_of_a_split_have_one_format(folder):
+    place = folder("train.jsonl", "train-1.csv")
+    with refused(DataError, place, "train.jsonl", "train-1.csv"):
+        names_of(place, "train")
+
+
+README = (
+    "---\nlicense: mit\nconfigs:\n- config_name: default\n  data_files:\n  - split: train\n    path: {}\n---\nAbout\n"
+)
+
+
+def test_a_readme_that_names_other_files_is_an_error(folder):
+    place = folder("data/train-0.csv", "data/train-1.csv")
+    for path in ("data/train-*", "data/*.csv", "[data/train-0.csv, data/train-1.csv]"):
+        (place / "README.md").write_text(README.format(path))
+        assert len(names_of(place, "train")) == 2
+    for path in ("data/train-0.csv", "other/*"):
+        (place / "README.md").write_text(README.format(path))
+        with refused(DataError, place / "README.md", "configs"):
+            names_of(place, "train")
+    more = README.replace("---\nAbout", "- config_name: zh\n---\nAbout")
+    (place / "README.md").write_text(more.format("data/*"))
+    with refused(DataError, place / "README.md", "default", "zh"):
+        names_of(place, "train")
+    (place / "README.md").write_text("---\nconfigs: {\n---\n")
+    with refused(DataError, place / "README.md", "configs"):
+        names_of(place, "train")
+    (place / "README.md").write_text("no front matter: configs:\n")
+    assert len(names_of(place, "train")) == 2
+
+
+def test_each_file_of_a_folder_is_read_as_if_it_were_named(tmp_path):
+    (tmp_path / "data").mkdir()
+    for number, text in enumerate(('"今天', '明月"')):
+        (tmp_path / "data" / f"{number}.tsv").write_text(f"text\tlabel\n{text}\t0{number}\n", encoding="utf-8")
+    found = load_texts(tmp_path / "data", ["text", "label"])
+    assert found[:] == {"text": ['"今天', '明月"'], "label": ["00", "01"]}
+    assert load_data(tmp_path / "data", cache=tmp_path / "cache")[:] == found[:]
+
+
+def test_tables_of_a_folder_have_the_same_columns(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.csv").write_text("text,label\n甲,1\n", encoding="utf-8")
+    (tmp_path / "data" / "b.csv").write_text("text\n乙\n", encoding="utf-8")
+    for read in (lambda: load_texts(tmp_path / "data", ["text", "label"]), lambda: load_data(tmp_path / "data")):
+        with refused(TrainingError, tmp_path / "data" / "b.csv", "'label'"):
+            read()
+
+
+def test_a_folder_that_is_a_zip_archive_of_a_table_is_named(tmp_path):
+    with zipfile.ZipFile(tmp_path / "laws.xlsx", "w") as archive:
+        archive.writestr("[Content_Types].xml", "")
+    shutil.move(tmp_path / "laws.xlsx", tmp_path / "laws.csv")
+    with refused(TrainingError, tmp_path / "laws.csv", "CSV"):
+        load_texts(tmp_path / "laws.csv", ["text"])
