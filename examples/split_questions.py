@@ -3,7 +3,8 @@
     python examples/split_questions.py questions/*.jsonl.gz --passage paragraph --group article --output split
 
 Each file has a question, its passage and the article of the passage in each line or row (.csv, .tsv, .jsonl or
-.parquet). `--group` names the column whose values stay together; default: the passages. A hash of its value decides:
+.parquet). A list of passages stands for a row with each.
+`--group` names the column whose values stay together; default: the passages. A hash of its value decides:
 70 % of the values go to train.jsonl, 10 % to validation.jsonl and 20 % to test.jsonl. So the split does not depend on
 the order, nor on the other questions. The files have the fields `question`, `passage` and `group`, for
 train_retriever.py. passages.jsonl has each passage once. blocks.json has the number of each test question's group, for
@@ -17,7 +18,7 @@ import json
 from pathlib import Path
 
 from modeling_roformer.files import output_folder
-from modeling_roformer.training import TrainingError, exit_on_error, load_texts
+from modeling_roformer.training import TrainingError, exit_on_error, load_questions
 
 ENDS = {"train": 70, "validation": 80, "test": 100}  # per cent, of the hashes
 
@@ -53,10 +54,14 @@ def main() -> None:
     parser.add_argument("--join", type=int, metavar="N", help="join the passages of a group, if they have N characters")
     chosen = parser.parse_args()
 
-    columns = {"question": chosen.question, "passage": chosen.passage, "group": chosen.group or chosen.passage}
+    columns = {"question": chosen.question, "passage": chosen.passage}
+    columns |= {"group": chosen.group} if chosen.group else {}
     rows = [
-        {name: text.strip() for name, text in row.items()} for file in chosen.files for row in load_texts(file, columns)
+        {name: text.strip() for name, text in row.items()}
+        for file in chosen.files
+        for row in load_questions(file, columns)
     ]
+    rows = [{"group": row["passage"], **row} for row in rows]
     rows = list({tuple(row.values()): row for row in rows}.values())
     if chosen.join:
         rows = join_passages(rows, chosen.join)

@@ -3,9 +3,11 @@
     python examples/train_retriever.py MODEL --train train.jsonl --test test.jsonl --output retriever --words
 
 Questions are in .csv, .tsv, .jsonl or .parquet files, or in data sets on the Hub, with the columns `question` and
-`passage`. All passages are searched. Without --validation, a tenth of the passages of --train replaces it; without
---test, --validation is the test. The other passages of a batch are negatives. With --hard-negatives, so are passages
-that MODEL ranks high for a question that they do not answer. --epochs 0 only evaluates. See docs/vectors.md.
+`passage`, whose values may be lists: a question is trained and tested with each passage. All passages are searched.
+Without --validation, a tenth of the passages of --train replaces it; without --test, --validation is the test. The
+other passages of a batch are negatives. So are, with --negatives, those of a column of --train, and with
+--hard-negatives those that MODEL ranks high for a question that they do not answer. --epochs 0 only evaluates. See
+docs/vectors.md.
 """
 
 import argparse
@@ -40,13 +42,16 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--test", help="test questions")
     parser.add_argument("--passages", nargs="+", default=[], metavar="FILE", help="more passages to search")
     parser.add_argument("--columns", nargs=2, default=PAIR, metavar="NAME", help="default: question passage")
+    parser.add_argument("--negatives", metavar="NAME", help="column with a list of hard negatives for each question")
     parser.add_argument("--output", type=Path, required=True, help="a new folder")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --output")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds of the order and of dropout")
     parser.add_argument("--words", action="store_true", help="add BM25, of whole passages and of what MODEL reads")
     parser.add_argument("--max-length", type=int, default=512, help="maximum number of tokens of a text")
     parser.add_argument("--epochs", type=int, default=4, help="maximum number of epochs")
-    parser.add_argument("--hard-negatives", type=int, default=0, metavar="N", help="hard negatives per question")
+    parser.add_argument(
+        "--hard-negatives", type=int, default=0, metavar="N", help="hard negatives per question; default: 0, or all"
+    )
     parser.add_argument("--batch-size", type=int, default=64, help="questions per step")
     parser.add_argument("--device-batch", type=int, default=32, help="questions that are computed at once")
     parser.add_argument("--learning-rate", type=float, help="default: chosen by the width of the model")
@@ -88,11 +93,18 @@ def main() -> None:
     columns = dict(zip(PAIR, chosen.columns, strict=True))
     data = {name: getattr(chosen, name) for name in (*PARTS, "model", "passages")}
     with training.start_run(chosen.output, vars(chosen), data, chosen.resume) as run:
-        parts = {part: training.load_texts(data[part], columns, part) for part in PARTS if data[part]}
+        of_train = columns | ({"negatives": chosen.negatives} if chosen.negatives else {})
+        parts = {
+            part: training.load_questions(data[part], of_train if part == "train" else columns, part)
+            for part in PARTS
+            if data[part]
+        }
         if "validation" not in parts:
-            parts["train"], parts["validation"] = training.split_by(parts["train"], "passage", 0.1)
+            parts["train"], parts["validation"] = training.split_questions(parts["train"], 0.1)
         more = [training.load_texts(file, {"passage": columns["passage"]}) for file in chosen.passages]
         passages = [passage for rows in (*parts.values(), *more) for passage in rows["passage"]]
+        if chosen.negatives:
+            passages += [passage for rows in parts.values() for row in rows for passage in row.get("negatives", ())]
         parts.setdefault("test", parts["validation"])
         searches = {part: training.PassageSearch(parts[part], passages, part) for part in PARTS[1:]}
 
@@ -113,7 +125,9 @@ def main() -> None:
         run.results |= {name: {"": result_of(search)} for name, search in found.items()}
         run.save_results()
         questions = parts["train"]
-        if chosen.hard_negatives and chosen.epochs:
+        if chosen.negatives:
+            questions = training.with_negatives(questions, chosen.hard_negatives)
+        elif chosen.hard_negatives and chosen.epochs:
             options = {"num_negatives": chosen.hard_negatives, "batch_size": chosen.device_batch, **MINING}
             questions = mine_hard_negatives(questions, load(), **options)
             if not len(questions):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .pretraining.near_duplicates import near_duplicates
     from .pretraining.pretrain import held_out_scores, pretrain
     from .pretraining.stages import Stage, read_stages, usual_stage
+    from .retrieval.questions import load_questions, split_questions, with_negatives
     from .retrieval.search import RETRIEVAL_METRICS, PassageSearch, bm25
     from .runs.data import encode_labels, load_data, load_texts, split_by, split_off
     from .runs.finite_callback import FiniteCallback, NotFinite
@@ -36,13 +37,57 @@ if TYPE_CHECKING:
     from .triplets.decisions import triplet_decisions, triplet_results
 
 __all__ = [
-    "GLUE_TASKS", "RETRIEVAL_METRICS", "TRIPLET_BASELINES", "Corpus", "Difference", "DocumentTokenizer",
-    "FiniteCallback", "MaskingCollator", "MuonAndAdamW", "NotFinite", "PassageSearch", "Run", "Stage", "TrainingError",
-    "TripletAccuracy", "TripletCollator", "average_checkpoints", "bm25", "draw_learning_curves", "draw_panels",
-    "encode_labels", "exit_on_error", "files_of", "fine_tuning_rate", "fresh_model", "held_out_scores",
-    "last_checkpoint", "load_data", "load_texts", "load_tokenizer", "load_triplets", "near_duplicates",
-    "paired_bootstrap", "pretrain", "print_scores", "read_glue", "read_stages", "split_by", "split_off", "spread",
-    "start_run", "text_blind", "tf_idf", "train_translation_tokenizer", "trained_model", "triplet_accuracy",
-    "triplet_decisions", "triplet_results", "usual_stage",
-]  # fmt: skip
+    "GLUE_TASKS",
+    "RETRIEVAL_METRICS",
+    "TRIPLET_BASELINES",
+    "Corpus",
+    "Difference",
+    "DocumentTokenizer",
+    "FiniteCallback",
+    "MaskingCollator",
+    "MuonAndAdamW",
+    "NotFinite",
+    "PassageSearch",
+    "Run",
+    "Stage",
+    "TrainingError",
+    "TripletAccuracy",
+    "TripletCollator",
+    "average_checkpoints",
+    "bm25",
+    "draw_learning_curves",
+    "draw_panels",
+    "encode_labels",
+    "exit_on_error",
+    "files_of",
+    "fine_tuning_rate",
+    "fresh_model",
+    "held_out_scores",
+    "last_checkpoint",
+    "load_data",
+    "load_questions",
+    "load_texts",
+    "load_tokenizer",
+    "load_triplets",
+    "near_duplicates",
+    "paired_bootstrap",
+    "pretrain",
+    "print_scores",
+    "read_glue",
+    "read_stages",
+    "split_by",
+    "split_off",
+    "split_questions",
+    "spread",
+    "start_run",
+    "text_blind",
+    "tf_idf",
+    "train_translation_tokenizer",
+    "trained_model",
+    "triplet_accuracy",
+    "triplet_decisions",
+    "triplet_results",
+    "usual_stage",
+    "with_negatives",
+]
 __getattr__, __dir__ = lazy_names(__name__)

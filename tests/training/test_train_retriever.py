@@ -165,6 +165,19 @@ def test_a_killed_run_goes_on(folder):
     assert_states(err, "train_retriever: ", "parts", "different batch_size")
 
 
+def test_lists_of_passages_and_of_negatives_are_trained_on(folder, run_here):
+    rows = [
+        {"query": row["question"], "pos": [row["passage"], row["passage"][::-1]], "neg": [other["passage"]]}
+        for row, other in zip(make_rows(20, 2), make_rows(20, 3), strict=True)
+    ]
+    (folder / "lists.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ["--train", "lists.jsonl", "--columns", "query", "pos", "--negatives", "neg", "--epochs", 1]
+    (folder / "lists test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:6]))
+    code, _, err = run_here(SCRIPT, folder, *arguments("lists", *options, "--test", "lists test.jsonl"))
+    assert code == 0, err
+    assert len(results(folder / "lists")["trained"]["0"]["ranks"]) == len({row["query"] for row in rows[:6]})
+
+
 def test_unusable_input_is_named_on_one_line(folder, run_here):
     code, _, err = run_here(SCRIPT, folder, *arguments("bad", "--columns", "question", "text"))
     assert code == 1

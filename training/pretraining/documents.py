@@ -19,6 +19,7 @@ from transformers import PreTrainedTokenizerBase
 from ...data import Texts, find_files
 from ...data.batches import CHUNK
 from ...data.data_sets import from_batches, version_of
+from ...model_cards import sha256_of
 from ...tokenization.segmentation import JiebaSegmenter
 from ...tokenization.wordpiece import PREFIX
 from ..errors import TrainingError, raises_training_error
@@ -256,6 +257,17 @@ class Corpus:
     sample_by: str = "line"
     cache: str | Path | None = None
     num_proc: int | None = None
+
+    def identity(self) -> list[dict[str, str] | str]:
+        """Return what identifies each source: the SHA-256 of a file, those of the files of a folder that are read, or
+        the name of a data set on the Hub."""
+        found: list[dict[str, str] | str] = []
+        for source in map(Path, self.sources):
+            if source.is_dir():
+                found.append({str(file.relative_to(source)): sha256_of(file) for file in files_of(source)})
+            else:
+                found.append(sha256_of(source) if source.is_file() else str(source))
+        return found
 
     def documents(self) -> datasets.Dataset:
         """Return the rows of `read_documents`."""

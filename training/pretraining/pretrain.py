@@ -80,8 +80,6 @@ def pretrain(
     for stage in stages:  # before the first begins
         _device_batch(stage, device_tokens)
     documents = len(corpus.documents())
-    if held_out:
-        held_out.documents()
     words = "\n".join(getattr(tokenizer, "user_dict", []))  # which the backend lacks, as it lacks word_segmentation
     settings = {
         "stages": [vars(stage) for stage in stages],
@@ -91,9 +89,10 @@ def pretrain(
         "word_segmentation": getattr(tokenizer, "word_segmentation", None),
         "arguments": _compared(arguments),
         "text": [[part.field, part.sample_by] for part in (corpus, held_out) if part],
+        "documents": [documents, *([len(held_out.documents())] if held_out else [])],
     }
     base = model.name_or_path or None
-    data = {"corpus": corpus.sources, "held_out": held_out and held_out.sources, "start": base}
+    data = {"corpus": corpus.identity(), "held_out": held_out and held_out.identity(), "start": base}
     with no_transformers_bar(), start_run(output, settings, data, resume) as run:
         for number, stage in enumerate(stages, 1):
             if not (run.folder / f"stage-{number}" / "model").exists():

@@ -20,7 +20,8 @@ from .device import processes
 
 SETTINGS, RESULTS = "settings.json", "results.json"
 _NOT_COMPARED = ("output", "resume")
-Source = str | Path | datasets.Dataset | datasets.DatasetDict
+_RECORDED_LATER = ("documents",)  # which a run of version 0.2 or 0.3 lacks
+Source = str | Path | datasets.Dataset | datasets.DatasetDict | Mapping[str, str]
 
 
 class Run:
@@ -101,7 +102,8 @@ def start_run(
         settings: what the results depend on, as JSON values or paths, such as `vars` of the script's arguments.
             `output`, `resume` and names in `data` are left out.
         data: what is read, by name. Files and folders are compared by the SHA-256 of their files, data sets of
-            `datasets` by their fingerprint, and names on the Hub as they are. None stands for nothing.
+            `datasets` by their fingerprint, and names on the Hub as they are. What identifies a folder may be given as
+            a dict. None stands for nothing.
         resume: whether to go on with a run, if there is one.
 
     Raises a TrainingError if the folder is not empty and `resume` is False, if the run in it has other settings or
@@ -136,6 +138,7 @@ def _record_or_compare(folder: Path, settings: Mapping, data: Mapping, resume: b
     begun = json_object(path, LARGE)
     for part in ("settings", "data"):
         before, after = begun.get(part, {}), now[part]
+        after = {name: value for name, value in after.items() if name in before or name not in _RECORDED_LATER}
         if names := [name for name in {**before, **after} if before.get(name) != after.get(name)]:
             raise TrainingError(
                 f"{folder} has a run with different {', '.join(names)}: name another folder, or repeat the command "
@@ -147,6 +150,8 @@ def _identity(source: Source | list) -> object:
     """Return what identifies data, as a JSON value."""
     if isinstance(source, datasets.DatasetDict):
         return {name: _identity(part) for name, part in source.items()}
+    if isinstance(source, Mapping):
+        return source
     if isinstance(source, datasets.Dataset):
         return source._fingerprint
     if isinstance(source, (list, tuple)):
