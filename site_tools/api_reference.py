@@ -70,6 +70,7 @@ def reference_pages() -> dict[str, str]:
         "tokenization": ("Tokenizer", "modeling_roformer", models["tokenization"]),
     }
     for title, package in [
+        ("Data", "modeling_roformer.data"),
         ("Conversion", "modeling_roformer.conversion"),
         ("Hub", "modeling_roformer.hub"),
         ("Training", "modeling_roformer.training"),

@@ -1,4 +1,4 @@
-"""Which files of a corpus and of a data set are read, in which order, and which are refused."""
+"""The files of a corpus and of a data set: which are read, in which order, and which are refused."""
 
 import gzip
 import lzma
