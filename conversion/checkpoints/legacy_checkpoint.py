@@ -11,8 +11,9 @@ from ...output.console import sentence_of
 from ..errors import CheckpointError
 from ..families import simbert, wobert
 from ..families.family import Family
-from ..families.registry import AUTO, EXPORTED_AS, RELATIVE_POSITIONS, SIGNS, WORDS, check_supported, choose
+from ..families.registry import AUTO, EXPORTED_AS, WORDS, Choice, check_supported, choose
 from ..families.roformer_start import start_from
+from ..families.signs import SIGNS
 from ..families.wonezha import check_computed_positions, computed_positions
 from ..folder.legacy_folder import INDEX, LegacyFiles, is_hdf5
 from ..folder.settings import Settings, read_settings
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from ...tokenization.tokenizer import RoFormerTokenizer
 
 
-# Families that is_decoder in the configuration makes causal. Of the others, it names the family, or is a part of it.
-UNNAMED_CAUSAL = ("wobert", "wonezha", "v2")
 ENDS = {"bos_token_id": "[CLS]", "eos_token_id": "[SEP]"}
 
 
@@ -57,7 +56,7 @@ def read_legacy(files: LegacyFiles, family: str, target: str | None, head: str, 
     match = match_legacy(source, settings, vocabulary, name, family, target, head)
     check_computed_positions(source, settings)
     config = make_config(settings.path, match.kind.base, match.fields)
-    known = {*SIGNS, *RELATIVE_POSITIONS, *(OWN if is_exported(settings) else ())}
+    known = {*SIGNS, *(OWN if is_exported(settings) else ())}
     return Checkpoint(
         family=match.found.name,
         title=match.title,
@@ -89,24 +88,25 @@ def match_legacy(
     """
     where = str(source.path)
     task = find_task(source, head)
-    found, sign = choose(task.family(family), task.of_the_family(source.entries), settings, name, where)
+    choice = recognise(source, task, settings, name, family)
+    found, sign = choice.family, choice.sign
     if family == AUTO and found is wobert.FAMILY and task.pooler_activation == "linear":
         found, sign = simbert.FAMILY, "it has a table of positions and a linear pooler"
-    said = settings.ignored | own_config(settings)
-    is_causal = said.get("is_decoder") is True and "application" not in said
-    if task.mask is None and found.name in UNNAMED_CAUSAL and is_causal:
-        task = replace(task, mask="lm")
-    kind = found
+    kind, mask = found, choice.mask
     exported = is_exported(settings) and target is None and not _is_another_model(task, settings, family)
     if target is not None:
         kind = start_from(found, target, where)
+        if task.mask is None and mask == found.mask and "application" not in settings.ignored:
+            mask = None  # SimBERT's, which is a part of the family
     elif exported:
         kind = as_exported(found, settings)
     elif found is wobert.FAMILY and settings.values["embedding_size"] not in (None, settings.values["hidden_size"]):
         kind = simbert.FACTORISED
+    if target is None and not exported:
+        choice.check_mask(kind, where)
     stated, settings = settings, _with_rows(source, settings, vocabulary)
     fields = kind.fields(settings, vocabulary)
-    task_head = None if exported else task.head(kind, settings, vocabulary, where)
+    task_head = None if exported else task.head(kind, mask, settings, vocabulary, where)
     if task_head is not None:
         fields = task_head.configured(fields)
     vocabulary.check_special(fields["architectures"][0])
@@ -124,6 +124,20 @@ def match_legacy(
     if target is None and kind_of(fields, vocabulary.word_level) == "unilm":  # a mask that is not the family's
         title = KINDS["unilm"].title
     return Match(found, title, sign, kind, fields, plan, rows)
+
+
+def recognise(source: Source, task: Task, settings: Settings, name: str, family: str = AUTO) -> Choice:
+    """Return the family of a source whose task layer is known, as `registry.choose` does."""
+    return choose(
+        family,
+        task.of_the_family(source.entries),
+        settings,
+        own_config(settings),
+        name,
+        str(source.path),
+        is_keras=getattr(source, "model", None) is not None,
+        mask=task.mask,
+    )
 
 
 def _is_another_model(task: Task, settings: Settings, family: str) -> bool:

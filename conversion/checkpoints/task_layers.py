@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import CheckpointError
-from ..families.family import Family, Head, Weight, dense
+from ..families.family import BIDIRECTIONAL, MASKS, UNILM, Family, Head, Weight, dense
 from ..folder.settings import ACTIVATIONS, Settings
 from ..folder.vocabulary import Vocabulary
 from ..formats.keras_layers import KerasLayer, KerasModel
@@ -31,11 +31,6 @@ _BERTS = ("wobert", "wonezha")  # families whose pooler is BERT's, with tanh
 _SIMS = ("sim", "simbert")  # families whose pooler is linear and belongs to the family
 _OVER = {CLASSIFICATION: "over [CLS]", TRIPLET: "over the masked mean", TOKENS: "over every token"}
 _LAMBDAS = ("", "Lambda", "TFOpLambda", "SlicingOpLambda")
-_MASKED = {
-    "": "attends in both directions",
-    "lm": "has a causal mask (application='lm' or is_decoder)",
-    "unilm": "has UniLM's mask (application='unilm')",
-}
 
 
 @dataclass(frozen=True)
@@ -61,30 +56,28 @@ class Task:
     mask: str | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
 
-    def family(self, asked_for: str) -> str:
-        """Return the family to convert as: a causal model is a GPT, unless another family is requested."""
-        return "gpt" if asked_for == AUTO and self.mask == "lm" else asked_for
-
     def of_the_family(self, variables: Collection[str]) -> list[str]:
         """Return the variables that identify the family: a pooler below a task layer is not a sign of RoFormer-Sim."""
         has_task_layer = self.kind or self.left_out
         return [name for name in variables if not (has_task_layer and name.startswith(_POOLER))]
 
-    def head(self, family: Family, settings: Settings, vocabulary: Vocabulary, where: str) -> Head | None:
+    def head(
+        self, family: Family, mask: str | None, settings: Settings, vocabulary: Vocabulary, where: str
+    ) -> Head | None:
         """Return the class, its configuration and its weights; None if the family's own class is right.
+
+        `mask` is the mask of the attention, None for the family's.
 
         Raises CheckpointError, which names the checkpoint as `where`, if no class of the family computes the same.
         """
         classes, model = _CLASSES[family.base], family.base
-        named = settings.ignored.get("application")
-        mask = self.mask if self.mask is not None or not isinstance(named, str) else named
-        fields = self._mask_fields(family, mask, vocabulary, where)
+        fields = _mask_fields(family, mask, vocabulary)
         if self.kind == "" and family.name in _SIMS and self.pooler_activation not in (None, "linear"):
             fields["pooler_activation"] = self.pooler_activation
         if self.kind == "" and not self.is_bare:
             if not fields:
                 return None
-            title = f"none: a language model that {_MASKED[mask]}" if mask in _MASKED else "none: a language model"
+            title = "none: a language model" + (f" with {MASKS[mask]}" if mask is not None else "")
             decodes = fields.get("is_decoder", family.name in _SIMS)
             name = "RoFormerForCausalLM" if decodes else "RoFormerForMaskedLM"
             return Head(name, title, fields=fields, keeps_own=True)
@@ -155,15 +148,14 @@ class Task:
         kernel = Weight(f"{key}.weight", self.kernel, (width, self.classes), transpose=True)
         return [kernel, Weight(f"{key}.bias", self.bias, (self.classes,))]
 
-    def _mask_fields(self, family: Family, mask: str | None, vocabulary: Vocabulary, where: str) -> dict[str, object]:
-        """Return the configuration fields for the mask, unless the family already sets them."""
-        if mask not in _MASKED or mask == {"gpt": "lm", **dict.fromkeys(_SIMS, "unilm")}.get(family.name, ""):
-            return {}
-        if family.base != "roformer" or (family.name == "gpt" and mask == ""):
-            raise CheckpointError(f"{where} is a {family.title} that {_MASKED[mask]}, which cannot be converted")
-        if mask == "":
-            return {"is_decoder": False, "prefix_lm": False}
-        return {"is_decoder": True, "eos_token_id": vocabulary.id_of("[SEP]"), "prefix_lm": mask == "unilm"}
+
+def _mask_fields(family: Family, mask: str | None, vocabulary: Vocabulary) -> dict[str, object]:
+    """Return the configuration fields for the mask, unless the family already sets them."""
+    if mask in (None, family.mask):
+        return {}
+    if mask == BIDIRECTIONAL:
+        return {"is_decoder": False, "prefix_lm": False}
+    return {"is_decoder": True, "eos_token_id": vocabulary.id_of("[SEP]"), "prefix_lm": mask == UNILM}
 
 
 def find_task(source: Source, choice: str = AUTO) -> Task:

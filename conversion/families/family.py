@@ -11,6 +11,12 @@ from typing import Any
 from ..folder.settings import Settings
 from ..folder.vocabulary import Vocabulary
 
+# Where positions come from: rotation of queries and keys, distances of two tokens, or a table of the input.
+ROTARY, RELATIVE, TABLE = "rotary", "relative", "table"
+# Which tokens a token attends to: all, the earlier ones, or those of the first segment and the earlier ones.
+BIDIRECTIONAL, CAUSAL, UNILM = "", "lm", "unilm"
+MASKS = {BIDIRECTIONAL: "attention in both directions", CAUSAL: "a causal mask", UNILM: "UniLM's mask"}
+
 Config = Any  # a configuration, or any object with its sizes: transformers takes seconds to import
 
 
@@ -29,7 +35,7 @@ class Weight:
 
 @dataclass(frozen=True)
 class Family:
-    """A family of checkpoints.
+    """A family of checkpoints, whose models have these `positions` and, unless something says otherwise, this `mask`.
 
     `fields` makes those of the new configuration, whose model_type is `base`; `weights` lists every weight of the model
     with these fields. `dropped` maps prefixes of variables that are not needed to their kind in the summary.
@@ -42,6 +48,8 @@ class Family:
     fields: Callable[[Settings, Vocabulary], dict[str, Any]]
     weights: Callable[[Config], list[Weight]]
     base: str = "roformer"
+    positions: str = ROTARY
+    mask: str = BIDIRECTIONAL
     dropped: dict[str, str] = field(default_factory=dict)
     tokenizer: Callable[[Config], dict[str, object]] = lambda config: {}
     character_title: str | None = None

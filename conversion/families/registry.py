@@ -1,12 +1,13 @@
 """The families by name, and the detection of a checkpoint's family."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ..errors import CheckpointError
 from ..folder.settings import Settings
 from . import roformer_gpt, roformer_sim, roformer_v1, roformer_v2, simbert, wobert, wonezha
-from .family import Family
+from .family import BIDIRECTIONAL, MASKS, Family
+from .signs import APPLICATIONS, Sign, Signs, agreed, read_signs
 
 AUTO = "auto"
 FAMILIES: dict[str, Family] = {
@@ -15,73 +16,190 @@ FAMILIES: dict[str, Family] = {
 }
 TITLES = {name: family.title for name, family in FAMILIES.items()}
 
-# The configuration fields that identify a family.
-SIGNS = ("model_type", "architectures", "model", "is_decoder", "application")
 EXPORTED_AS = "exported_as"  # the field of the family in configurations of this package
-RELATIVE_POSITIONS = ("use_relative_position", "max_relative_position")
 
 
 @dataclass(frozen=True)
 class Structure:
-    """The family that the variables indicate, the sign for it, and other families with the same variables."""
+    """What the variables show: a `sign`, and the families that have these variables.
 
-    family: str
+    Without other signs, it is the first. Families `on_request` leave variables out, which only --family asks for.
+    """
+
     sign: str
-    others: tuple[str, ...] = ()
+    families: tuple[str, ...]
+    on_request: tuple[str, ...] = ()
+
+    def positions(self) -> list[str]:
+        """Return where positions may come from, in the order of the families."""
+        return list(dict.fromkeys(FAMILIES[name].positions for name in self.families))
 
 
-BERT = Structure("wobert", "it has a table of positions, like BERT")
-POOLED_BERT = replace(BERT, others=("simbert",))
-V2 = Structure("v2", "its layers have no biases and no layer norms")
-RELATIVE = Structure("wonezha", "it has a table of relative positions")
-POOLED = Structure("sim", "it has a pooler and no table of positions", ("roformer", "wonezha"))
-PLAIN = Structure("roformer", "it has neither a table of positions nor a pooler", ("gpt", "wonezha"))
+BERT = Structure("it has a table of positions, like BERT", ("wobert",))
+POOLED_BERT = replace(BERT, families=("wobert", "simbert"))
+V2 = Structure("its layers have no biases and no layer norms", ("v2",))
+RELATIVE = Structure("it has a table of relative positions", ("wonezha",))
+POOLED = Structure("it has a pooler and no table of positions", ("sim", "wonezha"), on_request=("roformer",))
+PLAIN = Structure("it has neither a table of positions nor a pooler", ("roformer", "gpt", "wonezha"))
 
-_WORDS_OF_FAMILIES = (("nezha", "wonezha"), ("gpt", "gpt"), ("simbert", "simbert"))  # words in configurations and names
 WORDS = "bert/embeddings/word_embeddings"
 _GAU = ("/gau/", "-GatedAttentionUnit/")  # in names of GAU-alpha's variables, and of its layers in Keras
 
 
+@dataclass(frozen=True)
+class Choice:
+    """The family of a checkpoint, and the `sign` of it, None if it was requested.
+
+    `mask` is the mask that the signs `mask_sign` say, None if nothing says one. It may be another than the family's.
+    `is_by_name` is true if only the name of the folder or archive says it.
+    """
+
+    family: Family
+    sign: str | None
+    mask: str | None = None
+    mask_sign: str = ""
+    is_by_name: bool = False
+
+    def check_mask(self, kind: Family, where: str) -> None:
+        """Raise CheckpointError if no model of the family `kind`, as which it is to be written, has the mask.
+
+        A name alone cannot give a family another mask than its own.
+        """
+        if self.mask in (None, kind.mask):
+            return
+        family = f"{self.family.title} ({self.sign})" if self.sign else self.family.title
+        trouble = f"{where} is a {family}, but {self.mask_sign}"
+        masks = {mask: application for application, mask in APPLICATIONS.items()}
+        fields = [f'"application": "{masks[mask]}"' for mask in dict.fromkeys((self.mask, kind.mask))]
+        if kind.base != "roformer":
+            remedy = "--as roformer makes a RoFormer with it, to train further"
+            if self.is_by_name:
+                remedy += f"; if it has {MASKS[kind.mask]}, write {fields[1]} into its configuration"
+            raise CheckpointError(
+                f"{trouble}: a {self.family.title} with {MASKS[self.mask]} cannot be converted; {remedy}"
+            )
+        if self.is_by_name:
+            raise CheckpointError(
+                f"{trouble}: write {fields[0]} ({MASKS[self.mask]}) or {fields[1]} ({MASKS[kind.mask]}) into its "
+                "configuration"
+            )
+        if (kind.name, self.mask) == ("gpt", BIDIRECTIONAL):
+            raise CheckpointError(f"{trouble}: use --family roformer")
+
+
 def choose(
-    name: str, variables: Collection[str], settings: Settings, source: str, where: str
-) -> tuple[Family, str | None]:
-    """Return the requested family or, for "auto", the detected one and its sign.
+    requested: str,
+    variables: Collection[str],
+    settings: Settings,
+    own: Mapping[str, object],
+    source: str,
+    where: str,
+    *,
+    is_keras: bool = False,
+    mask: str | None = None,
+) -> Choice:
+    """Return the requested family or, for "auto", the detected one.
 
-    `source` is the name of the folder or archive. Raises CheckpointError, which names the checkpoint as `where`, if the
-    family has other variables.
+    The variables decide what they show. The first of these that says anything decides the rest: the mask in the file
+    itself (`mask`), the configuration's `application`, the requested family, the other fields of the configuration
+    (of which only this package writes `own`), the name of the folder or archive (`source`).
+
+    Raises CheckpointError, which names the checkpoint as `where`, if a sign does not fit the variables, another sign or
+    the requested family.
     """
-    if name == AUTO:
-        name, sign = recognise(variables, settings, source, where)
-        return FAMILIES[name], sign
-    found = structure(variables, where)
-    if name != found.family and name not in found.others:
-        fitting = " or ".join(f"--family {other}" for other in (found.family, *found.others))
-        sign = "its layers have biases and layer norms" if name == "v2" else found.sign
-        raise CheckpointError(f"{where} is not a {FAMILIES[name].title} (--family {name}): {sign}; use {fitting}")
-    return FAMILIES[name], None
-
-
-def recognise(variables: Collection[str], settings: Settings, source: str, where: str) -> tuple[str, str]:
-    """Return the family's name, and the sign that identifies it.
-
-    RoFormer, RoFormer-GPT and WoNEZHA have the same variables: the configuration decides, then the name of the folder
-    or archive; without either, the checkpoint is taken for a RoFormer. So it is with BERT and SimBERT. WoNEZHA may also
-    have a pooler.
-    """
-    found = structure(variables, where)
+    found = structure(variables, where, is_keras)
+    signs = read_signs(settings, own, source)
     exported = settings.ignored.get(EXPORTED_AS)
-    if isinstance(exported, str) and exported in FAMILIES:
-        return exported, "its configuration says so"
-    named, sign = _named_family(settings, source)
-    if named in (found.family, *found.others) and not (named == "roformer" and found is POOLED):
-        return named, sign
-    if found is PLAIN:
-        return found.family, f"{found.sign}, and nothing says GPT or NEZHA"
-    return found.family, found.sign
+    if requested == AUTO and isinstance(exported, str) and exported in FAMILIES:
+        family, levels = FAMILIES[exported], [_in_file(mask), signs.application, signs.configuration]
+        masks, used = _first(levels, where)
+        return Choice(family, "its configuration says so", *_said(family, masks, used))
+    if requested != AUTO and requested not in (*found.families, *found.on_request):
+        fitting = _options((*found.families, *found.on_request))
+        sign = "its layers have biases and layer norms" if requested == "v2" else found.sign
+        raise CheckpointError(
+            f"{where} is not a {FAMILIES[requested].title} (--family {requested}): {sign}; use {fitting}"
+        )
+    positions, used_positions = _positions(requested, found, signs, where)
+    names = [name for name in found.families if FAMILIES[name].positions == positions]
+    levels = [_in_file(mask), signs.application, signs.configuration, signs.name]
+    if requested != AUTO and any(FAMILIES[name].mask != FAMILIES[requested].mask for name in names):
+        levels.insert(2, [Sign(f"--family {requested}", masks=(FAMILIES[requested].mask,))])
+    masks, used = _first(levels, where)
+    by_mask = (name for mask in masks for name in names if FAMILIES[name].mask == mask)
+    name = next(by_mask, names[0]) if requested == AUTO else requested
+    said = (*_said(FAMILIES[name], masks, used), bool(used) and used[0] in signs.name)
+    if requested != AUTO:
+        return Choice(FAMILIES[name], None, *said)
+    texts = [found.sign] if name == found.families[0] else []
+    texts += [sign.text for sign in used_positions]
+    if mask is None or name != names[0] or said[0] != FAMILIES[name].mask:  # layers without a mask need no sentence
+        texts += [sign.text for sign in used]
+    if name == PLAIN.families[0] and len(texts) == 1:
+        texts.append("nothing says GPT" if is_keras else "nothing says GPT or NEZHA")
+    return Choice(FAMILIES[name], ", and ".join(texts), *said)
 
 
-def structure(variables: Collection[str], where: str) -> Structure:
-    """Return the structure that the variables have; raise CheckpointError if they are not those of a BERT."""
+def _in_file(mask: str | None) -> list[Sign]:
+    return [] if mask is None else [Sign(f"its layers have {MASKS[mask]}", masks=(mask,))]
+
+
+def _first(levels: Iterable[list[Sign]], where: str) -> tuple[tuple[str, ...], list[Sign]]:
+    """Return the masks that the first level with any says, and its signs of them."""
+    for signs in levels:
+        if masks := agreed(signs, "masks", where):
+            return masks, [sign for sign in signs if sign.masks]
+    return (), []
+
+
+def _said(family: Family, masks: tuple[str, ...], used: list[Sign]) -> tuple[str | None, str]:
+    """Return the mask of a family by the masks that its signs allow, and the text of the signs."""
+    mask = family.mask if family.mask in masks else next(iter(masks), None)
+    return mask, ", and ".join(sign.text for sign in used)
+
+
+def _positions(requested: str, found: Structure, signs: Signs, where: str) -> tuple[str, list[Sign]]:
+    """Return where positions come from, and the signs that say so beside the variables.
+
+    The configuration decides over the name.
+    """
+    shown = found.positions()
+    if requested != AUTO and len(shown) == 1:
+        return shown[0], []
+    said = agreed(signs.configuration, "positions", where)
+    used = [sign for sign in signs.configuration if sign.positions]
+    named = agreed(signs.name, "positions", where)
+    if common := tuple(value for value in said or named if value in named):
+        said, used = common, used + [sign for sign in signs.name if sign.positions]
+    fitting = [value for value in shown if not said or value in said]
+    misfit = next((sign for sign in used if shown[0] not in sign.positions), None)
+    if requested != AUTO:
+        positions = FAMILIES[requested].positions
+        if positions in fitting:
+            return positions, used
+        trouble = f"{where} cannot be a {FAMILIES[requested].title} (--family {requested})"
+        misfit = next(sign for sign in used if positions not in sign.positions)
+    # A BERT without a table of positions can be a NEZHA, but it can also be a configuration that was copied.
+    elif fitting and (fitting[0] == shown[0] or len(said) == 1):
+        return fitting[0], used if len(shown) > 1 else []
+    else:
+        trouble = f"{where} has two signs of different models: {found.sign}"
+    remedy = "rename the folder or archive" if misfit in signs.name else "correct the configuration"
+    options = [name for name in found.families if FAMILIES[name].positions in fitting or len(shown) == 1]
+    use = f"use {_options(options)}, or " if options else ""
+    joint = ", but" if requested == AUTO else ":"
+    raise CheckpointError(f"{trouble}{joint} {misfit.text}; {use}{remedy}")
+
+
+def _options(names: Iterable[str]) -> str:
+    return " or ".join(f"--family {name}" for name in names)
+
+
+def structure(variables: Collection[str], where: str, is_keras: bool = False) -> Structure:
+    """Return the structure that the variables have; raise CheckpointError if they are not those of a BERT.
+
+    Keras saves the relative positions of a NEZHA, although they are computed: a file without them is not one.
+    """
     check_supported(variables, where)
     if WORDS not in variables:
         first = ", ".join(sorted(variables)[:3]) or "none"
@@ -94,7 +212,11 @@ def structure(variables: Collection[str], where: str) -> Structure:
     encoder = [name for name in variables if name.startswith("bert/encoder/layer_")]
     if encoder and all(name.endswith("/kernel") for name in encoder):
         return V2
-    return POOLED if has_pooler else PLAIN
+    found = POOLED if has_pooler else PLAIN
+    if is_keras:
+        families = tuple(name for name in found.families if name != wonezha.FAMILY.name)
+        return replace(found, sign=f"{found.sign}, not even a NEZHA's, which Keras saves", families=families)
+    return found
 
 
 def check_supported(variables: Collection[str], where: str) -> None:
@@ -103,27 +225,3 @@ def check_supported(variables: Collection[str], where: str) -> None:
         raise CheckpointError(
             f"{where} is a GAU model (gated attention units, as in GAU-alpha), which is not supported"
         )
-
-
-def _named_family(settings: Settings, source: str) -> tuple[str | None, str]:
-    """Return the family named by the configuration or by the name of the folder or archive, and the sign."""
-    fields = settings.ignored
-    for name in RELATIVE_POSITIONS:
-        if fields.get(name):
-            return "wonezha", f"its configuration sets {name}"
-    spoken = " ".join(str(fields.get(name, "")) for name in SIGNS).lower()
-    for word, family in _WORDS_OF_FAMILIES:
-        if word in spoken:
-            return family, f"its configuration mentions {word.upper()}"
-    if "nezha" in source.lower() and fields.get("model_type") != "roformer":  # before the mask, which others have, too
-        return "wonezha", f"its name, {source}, says so"
-    if fields.get("application") == "unilm":
-        return "simbert", "its configuration says that it has UniLM's mask"
-    if fields.get("is_decoder") is True or fields.get("application") == "lm":
-        return "gpt", "its configuration says that it is causal"
-    if fields.get("model_type") == "roformer" and fields.get("is_decoder") is False:
-        return "roformer", "its configuration says so"
-    for word, family in _WORDS_OF_FAMILIES:
-        if word in source.lower():
-            return family, f"its name, {source}, says so"
-    return None, ""

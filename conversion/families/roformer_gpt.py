@@ -3,7 +3,7 @@
 from ..folder.settings import Settings
 from ..folder.vocabulary import Vocabulary
 from . import roformer_v1
-from .family import Family
+from .family import CAUSAL, Family
 
 
 def fields(settings: Settings, vocabulary: Vocabulary) -> dict:
@@ -13,4 +13,11 @@ def fields(settings: Settings, vocabulary: Vocabulary) -> dict:
 
 
 # [SEP] would end the text after the prompt.
-FAMILY = Family("gpt", "RoFormer-GPT", fields, roformer_v1.weights, tokenizer=lambda config: {"add_sep_token": False})
+FAMILY = Family(
+    name="gpt",
+    title="RoFormer-GPT",
+    fields=fields,
+    weights=roformer_v1.weights,
+    mask=CAUSAL,
+    tokenizer=lambda config: {"add_sep_token": False},
+)

@@ -3,7 +3,7 @@
 from ..folder.settings import Settings
 from ..folder.vocabulary import Vocabulary
 from . import roformer_v1
-from .family import Config, Family, Weight, dense
+from .family import UNILM, Config, Family, Weight, dense
 
 # The configuration's fields of a prefix language model with a linear pooler.
 OWN_FIELDS = {"is_decoder": True, "prefix_lm": True, "add_pooling_layer": True, "pooler_activation": "linear"}
@@ -22,4 +22,4 @@ def weights(config: Config) -> list[Weight]:
     return [*roformer_v1.weights(config), *pooler]
 
 
-FAMILY = Family(name="sim", title="RoFormer-Sim", fields=fields, weights=weights)
+FAMILY = Family(name="sim", title="RoFormer-Sim", fields=fields, weights=weights, mask=UNILM)

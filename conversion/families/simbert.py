@@ -9,7 +9,7 @@ from dataclasses import replace
 from ..folder.settings import Settings
 from ..folder.vocabulary import Vocabulary
 from . import roformer_sim, roformer_v1, wobert
-from .family import Config, Family, Weight
+from .family import TABLE, Config, Family, Weight
 
 POOLER_ROW = "left out; --family simbert keeps it for sentence vectors, if this is a SimBERT"
 _NOTE = "a RoFormer with a table of positions, since transformers' BERT has no {}"
@@ -29,7 +29,9 @@ def _with_table(family: Family, **changes) -> Family:
         table = Weight("roformer.embeddings.position_embeddings.weight", wobert.POSITIONS, shape)
         return [table, *family.weights(config)]
 
-    return replace(family, fields=fields, weights=weights, tokenizer=wobert.FAMILY.tokenizer, **changes)
+    return replace(
+        family, fields=fields, weights=weights, positions=TABLE, tokenizer=wobert.FAMILY.tokenizer, **changes
+    )
 
 
 FAMILY = _with_table(

@@ -4,7 +4,7 @@ from ..errors import CheckpointError
 from ..folder.settings import Settings
 from ..folder.vocabulary import Vocabulary
 from .bert_weights import bert_weights
-from .family import POOLER, Config, Family, Weight
+from .family import POOLER, TABLE, Config, Family, Weight
 
 POSITIONS = "bert/embeddings/position_embeddings"
 
@@ -34,7 +34,13 @@ def weights(config: Config) -> list[Weight]:
 
 
 FAMILY = Family(
-    "wobert", "WoBERT", fields, weights, base="bert", character_title="BERT",
+    name="wobert",
+    title="WoBERT",
+    fields=fields,
+    weights=weights,
+    base="bert",
+    positions=TABLE,
     dropped=POOLER,  # BertForMaskedLM has none
     tokenizer=lambda config: {"model_max_length": config.max_position_embeddings},
-)  # fmt: skip
+    character_title="BERT",
+)

@@ -8,7 +8,7 @@ from ..folder.vocabulary import Vocabulary
 from ..formats.dtypes import cast
 from ..formats.source import Source
 from .bert_weights import bert_weights
-from .family import POOLER, Config, Family, Weight
+from .family import POOLER, RELATIVE, Config, Family, Weight
 from .wobert import bert_fields
 
 MAX_RELATIVE_POSITION = 64  # bert4keras' value, which is in no file
@@ -71,4 +71,13 @@ def _shape_of_positions(settings: Settings) -> tuple[int, int]:
     return 2 * farthest + 1, settings.values["hidden_size"] // settings.values["num_attention_heads"]
 
 
-FAMILY = Family("wonezha", "WoNEZHA", fields, weights, base="nezha", dropped=POOLER, character_title="NEZHA")
+FAMILY = Family(
+    name="wonezha",
+    title="WoNEZHA",
+    fields=fields,
+    weights=weights,
+    base="nezha",
+    positions=RELATIVE,
+    dropped=POOLER,
+    character_title="NEZHA",
+)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from ...model_cards.cards import is_published
 from ...model_cards.releases import RELEASES
-from ..checkpoints.legacy_checkpoint import match_legacy
+from ..checkpoints.legacy_checkpoint import match_legacy, recognise
 from ..checkpoints.task_layers import NONE, find_task
 from ..errors import CheckpointError
 from ..families.family import extra
-from ..families.registry import FAMILIES, check_supported, recognise
+from ..families.registry import FAMILIES, check_supported
 from ..folder.legacy_folder import VOCABULARY, is_hdf5
 from ..folder.settings import Settings, read_settings
 from ..folder.vocabulary import read_vocabulary
@@ -46,7 +46,7 @@ def legacy_info(
         except CheckpointError as error:
             notes.append(str(error))
     if match is None:
-        family, sign = (None, None) if _lacks_names(source) else _recognised(source, settings, name, shown)
+        family, sign = (None, None) if _lacks_names(source) else _recognised(source, settings, name)
         extras = {entry: what for entry in source.entries if (what := extra(entry, source.entries)) is not None}
         used = [entry for entry in source.entries if entry not in extras and source.entries[entry].dtype in FLOATS]
     else:
@@ -91,12 +91,13 @@ def _lacks_names(source: Source) -> bool:
     return type(source) is TensorBundle and source.object_graph is not None
 
 
-def _recognised(source: Source, settings: Settings, name: str, shown: str) -> tuple[str | None, str | None]:
+def _recognised(source: Source, settings: Settings, name: str) -> tuple[str | None, str | None]:
     """Return the family of a checkpoint that cannot be converted as it is, and the sign, if they are known."""
     try:
-        return recognise(find_task(source, NONE).of_the_family(source.entries), settings, name, shown)
+        choice = recognise(source, find_task(source, NONE), settings, name)
     except CheckpointError:
         return None, None
+    return choice.family.name, choice.sign
 
 
 def _open(weights: Path, unpacked: bool, notes: list[str]) -> tuple[Source, str]:

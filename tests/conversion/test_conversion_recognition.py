@@ -13,7 +13,7 @@ from helpers.legacy_checkpoints import edit_config
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 from safetensors.torch import load_file
-from transformers import AutoModelForMaskedLM, AutoTokenizer, BertForMaskedLM
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, BertForMaskedLM
 
 from modeling_roformer import NezhaForMaskedLM, RoFormerForCausalLM, RoFormerForMaskedLM
 from modeling_roformer.conversion.converter import convert
@@ -100,11 +100,16 @@ SIGNS = [
     ({}, "my-RoFormer-GPT", "RoFormer-GPT", ["name", "my-RoFormer-GPT"]),
     ({}, "WoNEZHA_2", "WoNEZHA", ["name", "WoNEZHA_2"]),
     ({"use_relative_position": True}, "checkpoint", "WoNEZHA", ["configuration", "use_relative_position"]),
-    ({"max_relative_position": 32}, "roformer-gpt", "WoNEZHA", ["configuration", "max_relative_position"]),
+    ({"max_relative_position": 32}, "roformer", "WoNEZHA", ["configuration", "max_relative_position"]),
     ({"use_relative_position": False}, "checkpoint", "RoFormer", ["pooler", "GPT", "NEZHA"]),
-    ({"model_type": "nezha"}, "gpt", "WoNEZHA", ["configuration", "NEZHA"]),
+    ({"model_type": "nezha"}, "roformer", "WoNEZHA", ["configuration", "NEZHA"]),
+    ({"model_type": "bert", "use_relative_position": True}, "bert", "WoNEZHA", ["configuration"]),
+    ({"model_type": "bert"}, "nezha", "WoNEZHA", ["name", "nezha"]),
     ({"model_type": "roformer_gpt"}, "nezha", "RoFormer-GPT", ["configuration", "GPT"]),
-    ({"application": "lm"}, "checkpoint", "RoFormer-GPT", ["configuration", "causal"]),
+    ({"model_type": "roformer"}, "nezha", "RoFormer", ["configuration", "ROFORMER"]),
+    ({"application": "lm"}, "checkpoint", "RoFormer-GPT", ["configuration", "causal", "lm"]),
+    ({"application": "encoder"}, "gpt", "RoFormer", ["configuration", "encoder"]),
+    ({"application": "encoder"}, "nezha_gpt", "WoNEZHA", ["name", "NEZHA"]),
     ({"is_decoder": False, "model_type": "roformer"}, "gpt-nezha", "RoFormer", ["configuration"]),
 ]
 
@@ -122,11 +127,80 @@ def test_configuration_and_name_tell_families_with_the_same_variables(changes, n
         assert config["max_relative_position"] == changes["max_relative_position"]
 
 
-@pytest.mark.parametrize("fixture", ["v2", "sim", "wobert"])
-def test_variables_speak_louder_than_names(fixture, tmp_path):
-    source = shutil.copytree(LEGACY / fixture, tmp_path / "roformer-gpt")
-    title = {"v2": "RoFormer-V2", "sim": "RoFormer-Sim", "wobert": "WoBERT"}[fixture]
-    assert convert(source, tmp_path / "output").family == title
+# Fixture, name of the folder, configuration, options, and facts of the error, which names both of what disagree.
+TABLE, NAMED = "table of positions", "its name"
+CONTRADICTIONS = [
+    ("wobert", "chinese_nezha_gpt_L-12_H-768_A-12", {}, {}, [TABLE, NAMED, "NEZHA", "--family wobert"]),
+    ("wobert", "chinese_nezha_gpt", {}, {"family": "wobert"}, [NAMED, "GPT", "WoBERT", "causal mask"]),
+    ("wobert", "bert_gpt", {}, {}, [TABLE, NAMED, "GPT", "causal mask", "--as roformer", "encoder"]),
+    ("wobert", "checkpoint", {"model_type": "gpt"}, {}, ["WoBERT", "configuration", "GPT", "causal mask"]),
+    ("wobert", "checkpoint", {"model_type": "gpt"}, {"family": "wobert"}, ["WoBERT", "GPT", "causal mask"]),
+    ("wobert", "checkpoint", {"application": "lm"}, {"family": "wobert"}, ["WoBERT", "lm", "causal mask"]),
+    ("wobert", "checkpoint", {"architectures": ["GPT2LMHeadModel"]}, {}, ["WoBERT", "GPT", "causal mask"]),
+    ("wobert", "nezha", {}, {}, [TABLE, NAMED, "NEZHA", "--family wobert"]),
+    ("wobert", "checkpoint", {"model_type": "nezha"}, {}, [TABLE, "configuration", "NEZHA", "--family wobert"]),
+    ("wobert", "checkpoint", {"use_relative_position": True}, {}, [TABLE, "use_relative_position"]),
+    ("wobert", "checkpoint", {"model_type": "roformer"}, {}, [TABLE, "configuration", "ROFORMER"]),
+    ("wobert", "chinese_simbert", {}, {}, [NAMED, "SIMBERT", "UniLM's mask"]),
+    ("wonezha", "nezha_gpt_dialog", {}, {}, ["WoNEZHA", "NEZHA", "GPT", "causal mask", "--as roformer", "encoder"]),
+    ("wonezha", "nezha_gpt_dialog", {}, {"family": "gpt"}, ["--family gpt", NAMED, "NEZHA", "--family wonezha"]),
+    ("wonezha", "nezha_gpt_dialog", {}, {"family": "roformer"}, ["--family roformer", NAMED, "NEZHA"]),
+    ("wonezha", "nezha_gpt_dialog", {}, {"family": "wonezha"}, ["WoNEZHA", NAMED, "GPT", "causal mask"]),
+    ("wonezha", "gpt", {"max_relative_position": 64}, {}, ["WoNEZHA", "max_relative_position", NAMED, "GPT"]),
+    ("wonezha", "gpt", {"model_type": "nezha"}, {"family": "gpt"}, ["--family gpt", "configuration", "NEZHA"]),
+    ("wonezha", "checkpoint", {"model_type": "bert"}, {}, [TABLE, "configuration", "BERT", "--family wonezha"]),
+    ("wonezha", "checkpoint", {"model_type": "bert"}, {"family": "roformer"}, ["--family roformer", "BERT"]),
+    ("word", "checkpoint", {"model_type": "roformer"}, {"family": "wonezha"}, ["--family wonezha", "ROFORMER"]),
+    ("word", "simbert", {}, {}, [TABLE, NAMED, "SIMBERT"]),
+    ("word", "nezha-or-simbert", {}, {}, [NAMED, "NEZHA", "SIMBERT"]),
+    ("word", "checkpoint", {"model_type": "roformer", "use_relative_position": True}, {}, ["ROFORMER"]),
+    ("pooler", "roformer-gpt", {}, {}, ["pooler", NAMED, "GPT", '"application": "lm"', '"application": "unilm"']),
+    ("v2", "roformer-gpt", {}, {}, ["RoFormer-V2", NAMED, "GPT", '"application": "lm"', '"application": "encoder"']),
+    ("v2", "roformer-gpt", {}, {"family": "v2"}, ["RoFormer-V2", NAMED, "GPT"]),
+    ("v2", "nezha", {}, {}, ["biases", NAMED, "NEZHA", "--family v2"]),
+    ("word", "checkpoint", {"application": "LM"}, {}, ["bert_config.json", "application", "'LM'", "lm"]),
+    ("word", "checkpoint", {"is_decoder": "no"}, {}, ["bert_config.json", "is_decoder", "'no'"]),
+    ("gpt", "checkpoint", {"application": "encoder"}, {"family": "gpt"}, ["RoFormer-GPT", "encoder"]),
+]
+
+
+@pytest.mark.parametrize(("fixture", "name", "changes", "options", "facts"), CONTRADICTIONS)
+def test_signs_of_different_models_are_refused(fixture, name, changes, options, facts, tmp_path):
+    source = shutil.copytree(LEGACY / fixture, tmp_path / name)
+    edit_config(source, **changes)
+    with refused(CheckpointError, *facts):
+        convert(source, tmp_path / "output", **options)
+    assert not (tmp_path / "output").exists()
+
+
+# Fixture, name of the folder, configuration, options, the family, and whether a token attends to later ones.
+WAYS_OUT = [
+    ("wobert", "chinese_nezha_gpt", {"application": "encoder"}, {"family": "wobert"}, "WoBERT", True),
+    ("wonezha", "nezha_gpt_dialog", {"application": "encoder"}, {}, "WoNEZHA", True),
+    ("wonezha", "nezha_gpt_dialog", {}, {"as_family": "roformer"}, "WoNEZHA", False),
+    ("wobert", "bert_gpt", {}, {"as_family": "roformer"}, "WoBERT", False),
+    ("wobert", "checkpoint", {"model_type": "gpt"}, {"as_family": "roformer"}, "WoBERT", False),
+    ("wobert", "nezha", {}, {"family": "wobert"}, "WoBERT", True),
+    ("wonezha", "checkpoint", {"model_type": "bert"}, {"family": "wonezha"}, "WoNEZHA", True),
+    ("v2", "roformer-gpt", {"application": "lm"}, {}, "RoFormer-V2", False),
+    ("v2", "roformer-gpt", {"application": "encoder"}, {}, "RoFormer-V2", True),
+    ("gpt", "roformer-gpt", {}, {"family": "roformer"}, "RoFormer", True),
+    ("gpt", "checkpoint", {"model_type": "gpt"}, {}, "RoFormer-GPT", False),
+    ("gpt", "checkpoint", {}, {"family": "gpt"}, "RoFormer-GPT", False),
+]
+
+
+@pytest.mark.parametrize(("fixture", "name", "changes", "options", "title", "reads_ahead"), WAYS_OUT)
+def test_what_the_errors_advise(fixture, name, changes, options, title, reads_ahead, tmp_path):
+    source = shutil.copytree(LEGACY / fixture, tmp_path / name)
+    edit_config(source, **changes)
+    assert convert(source, tmp_path / "output", **options).family == title
+    kind = AutoModelForMaskedLM if reads_ahead else AutoModelForCausalLM
+    model = kind.from_pretrained(tmp_path / "output").eval()
+    ids = torch.tensor([[2, 30, 17, 99, 45, 101, 12, 3], [2, 30, 17, 99, 45, 101, 12, 4]])
+    with torch.inference_mode():
+        first, second = model(ids).logits[:, :-1]
+    assert (first - second).abs().max() > 1e-3 if reads_ahead else torch.equal(first, second)
 
 
 def test_the_pooler_of_a_nezha_is_left_out(tmp_path):
@@ -139,7 +213,7 @@ def test_the_pooler_of_a_nezha_is_left_out(tmp_path):
 def test_a_mask_does_not_overrule_the_name_of_a_wonezha(fields, tmp_path):
     folder = shutil.copytree(LEGACY / "wonezha", tmp_path / "chinese_wonezha_L-12_H-768_A-12")
     edit_config(folder, **fields)
-    with refused(CheckpointError, "WoNEZHA", "mask", "cannot be converted"):
+    with refused(CheckpointError, "WoNEZHA", "mask", "--as roformer"):
         convert(folder, tmp_path / "output")
 
 

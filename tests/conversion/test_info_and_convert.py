@@ -175,7 +175,8 @@ CONVERTED = {
     "kept": (kept(*SIMPLIFIED, "[MASK]"), "RoFormerForMaskedLM"),
     "kept-prefix-model": (kept(*SIMPLIFIED, application="unilm"), "RoFormerForCausalLM"),
     "kept-gpt": (kept(*SIMPLIFIED, application="lm"), "RoFormerForCausalLM"),
-    "application-list": (edited("word", application=["lm"]), "RoFormerForMaskedLM"),
+    "nezha_gpt-encoder": (edited("wonezha", application="encoder"), "NezhaForMaskedLM"),
+    "v2-lm": (edited("v2", application="lm"), "RoFormerForCausalLM"),
     "prefix-model": (edited("word", application="unilm"), "RoFormerForCausalLM"),
     "v2-causal": (edited("v2", is_decoder=True), "RoFormerForCausalLM"),
 }  # fmt: skip
@@ -206,6 +207,13 @@ REFUSED = {
     "no-config": (after("word", lambda folder: (folder / "bert_config.json").unlink()), ["config.json"]),
     "no-activation": (edited("word", hidden_act="new"), ["hidden_act"]),
     "factorised-nezha": (edited("wonezha", **MAPPING), ["embedding_size"]),
+    "chinese_nezha_gpt_L-12_H-768_A-12": (edited("wobert"), ["table of positions", "NEZHA"]),
+    "nezha_gpt_dialog": (edited("wonezha"), ["WoNEZHA", "GPT", "causal mask"]),
+    "bert_gpt": (edited("wobert"), ["WoBERT", "GPT", "causal mask"]),
+    "roformer-v2-gpt": (edited("v2"), ["RoFormer-V2", "GPT"]),
+    "type-gpt": (edited("wobert", model_type="gpt", vocab_size=154), ["GPT", "causal mask"]),
+    "type-of-a-bert": (edited("word", model_type="bert"), ["table of positions", "BERT"]),
+    "application-list": (edited("word", application=["lm"]), ["application", "lm"]),
     "bert-decoder": (edited("wobert", is_decoder=True), ["WoBERT", "causal mask", "is_decoder"]),
     "nezha-decoder": (edited("wonezha", is_decoder=True, model="nezha"), ["WoNEZHA", "causal mask", "is_decoder"]),
     "no-generation": (

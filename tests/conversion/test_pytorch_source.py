@@ -585,6 +585,20 @@ def test_the_family_must_agree(architecture, fields, family, tmp_path):
         assert not AutoTokenizer.from_pretrained(tmp_path / "new").add_sep_token
 
 
+@pytest.mark.parametrize(("fields", "application", "is_right"), [
+    ({}, "lm", False), ({}, "unilm", False), ({}, "encoder", True), ({"is_decoder": True}, "lm", True),
+    ({"is_decoder": True}, "encoder", False),
+])  # fmt: skip
+def test_bert4keras_field_for_the_mask_must_agree_with_transformers(fields, application, is_right, tmp_path):
+    model = made(transformers.BertLMHeadModel if fields else BertForMaskedLM, BertConfig(**SIZES, **fields))
+    folder = save(model, tmp_path / "old", application=application)
+    if is_right:
+        convert(folder, tmp_path / "new")
+        return
+    with refused(CheckpointError, folder / "config.json", f'"application": "{application}"', "is_decoder"):
+        convert(folder, tmp_path / "new")
+
+
 # Bad input.
 
 
@@ -692,6 +706,7 @@ TROUBLES = {
     "broken configuration": (write_text("config.json", "{"), ["config.json", "JSON"]),
     "no object": (write_text("config.json", "[]"), ["config.json"]),
     "another model": (edit_config(model_type="gpt2"), ["config.json", "model_type", "'gpt2'"]),
+    "another mask": (edit_config(application="lm"), ["config.json", '"application": "lm"', "both directions"]),
     "an unknown class": (edit_config(architectures=["RoFormerForEverything"]), ["RoFormerForEverything"]),
     "a class of another model": (edit_config(architectures=["BertForMaskedLM"]), ["BertForMaskedLM"]),
     "no class at all": (edit_config(architectures="RoFormer"), ["architectures"]),

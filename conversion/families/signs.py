@@ -1,0 +1,99 @@
+"""What a configuration and a name say of a checkpoint: where its positions come from, and what its mask is.
+
+RoFormer, RoFormer-GPT and NEZHA have the same variables, and no variable shows a mask. `WORDS` and `read_signs` list
+everything that is read beside the variables; docs/converting.md has the same table.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ..errors import CheckpointError
+from ..folder.settings import Settings
+from .family import BIDIRECTIONAL, CAUSAL, MASKS, RELATIVE, ROTARY, TABLE, UNILM
+
+# Fields that are read for words, and all fields that are signs.
+WORD_FIELDS = ("model_type", "architectures", "model")
+RELATIVE_POSITIONS = ("use_relative_position", "max_relative_position")
+SIGNS = (*WORD_FIELDS, *RELATIVE_POSITIONS, "is_decoder", "application")
+
+# bert4keras' argument `application` -> the mask.
+APPLICATIONS = {"encoder": BIDIRECTIONAL, "lm": CAUSAL, "unilm": UNILM}
+
+# Words in names and in configurations -> the positions and the masks that they mean; () if they say nothing of them.
+WORDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "nezha": ((RELATIVE,), ()),
+    "simbert": ((TABLE,), (UNILM,)),
+    "gpt": ((), (CAUSAL,)),
+}
+# Words of configurations only: names mention what a model started from, as in roformer-from-bert.
+CONFIGURED_WORDS = WORDS | {"roformer": ((ROTARY,), ()), "bert": ((TABLE, RELATIVE), ())}
+
+
+@dataclass(frozen=True)
+class Sign:
+    """Something that was read: `text` says where and what; it fits these `positions` and `masks`, or any if empty."""
+
+    text: str
+    positions: tuple[str, ...] = ()
+    masks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Signs:
+    """All signs: those of the field `application`, of the rest of the configuration, and of the name."""
+
+    application: list[Sign] = field(default_factory=list)
+    configuration: list[Sign] = field(default_factory=list)
+    name: list[Sign] = field(default_factory=list)
+
+
+def read_signs(settings: Settings, own: Mapping[str, object], name: str) -> Signs:
+    """Return the signs of a configuration and of a name.
+
+    `own` has the fields that only this package writes. Raises CheckpointError if a field has a value of no meaning.
+    """
+    fields = {**settings.ignored, **own}
+    signs = Signs(name=_words(name, WORDS, f"its name, {name}, says"))
+    if (application := fields.get("application")) is not None:
+        if not isinstance(application, str) or application not in APPLICATIONS:
+            raise CheckpointError(
+                f"{settings.path}: application is {application!r}, but must be one of {', '.join(APPLICATIONS)}"
+            )
+        mask = APPLICATIONS[application]
+        text = f"its configuration says {MASKS[mask]} (application {application})"
+        signs.application.append(Sign(text, masks=(mask,)))
+    for relative in RELATIVE_POSITIONS:
+        if fields.get(relative):
+            signs.configuration.append(Sign(f"its configuration sets {relative}", positions=(RELATIVE,)))
+    spoken = " ".join(str(fields.get(word_field, "")) for word_field in WORD_FIELDS)
+    signs.configuration.extend(_words(spoken, CONFIGURED_WORDS, "its configuration mentions"))
+    is_decoder = fields.get("is_decoder")
+    if is_decoder not in (None, True, False):
+        raise CheckpointError(f"{settings.path}: is_decoder is {is_decoder!r}, but must be true or false")
+    if is_decoder:
+        masks = (UNILM,) if fields.get("prefix_lm") else (CAUSAL,)
+        signs.configuration.append(Sign("its configuration says that it is causal (is_decoder)", masks=masks))
+    elif is_decoder is False and fields.get("model_type") == "roformer":  # RoFormer-Sim's mask has no field there
+        text = "its configuration says that it is not causal (is_decoder)"
+        signs.configuration.append(Sign(text, masks=(BIDIRECTIONAL, UNILM)))
+    return signs
+
+
+def _words(text: str, words: Mapping, says: str) -> list[Sign]:
+    return [Sign(f"{says} {word.upper()}", *meaning) for word, meaning in words.items() if word in text.lower()]
+
+
+def agreed(signs: Iterable[Sign], what: str, where: str) -> tuple[str, ...]:
+    """Return the `what`, "positions" or "masks", that fit all signs; () if none says anything of them.
+
+    Raises CheckpointError, which names the checkpoint as `where`, if two signs contradict each other.
+    """
+    fitting: tuple[str, ...] = ()
+    before = None
+    for sign in signs:
+        if meant := getattr(sign, what):
+            both = tuple(value for value in fitting or meant if value in meant)
+            if not both:
+                raise CheckpointError(f"{where} has two signs of different models: {before.text}, but {sign.text}")
+            fitting, before = both, sign
+    return fitting
