@@ -10,7 +10,7 @@ from ...model_cards.kinds import KINDS, kind_of
 from ...output.console import sentence_of
 from ..errors import CheckpointError
 from ..families import simbert, wobert
-from ..families.family import Family
+from ..families.family import Family, extra
 from ..families.registry import AUTO, EXPORTED_AS, WORDS, Choice, check_supported, choose
 from ..families.roformer_start import start_from
 from ..families.signs import SIGNS
@@ -20,7 +20,7 @@ from ..folder.settings import Settings, read_settings
 from ..folder.vocabulary import Vocabulary, read_vocabulary
 from ..formats.keras_bundle import KerasBundle
 from ..formats.keras_hdf5 import KerasHDF5
-from ..formats.source import Source
+from ..formats.source import Source, WithZeros
 from ..formats.tensor_bundle import TensorBundle
 from .checkpoint import Checkpoint, Plan, make_config, make_plan
 from .exported import OWN, as_exported, exported_tokenizer, is_exported, own_config
@@ -30,14 +30,16 @@ if TYPE_CHECKING:
     from ...tokenization.tokenizer import RoFormerTokenizer
 
 
+SEGMENTS = "bert/embeddings/token_type_embeddings"
 ENDS = {"bos_token_id": "[CLS]", "eos_token_id": "[SEP]"}
 
 
 @dataclass(frozen=True)
 class Match:
     """The family `found`, with the model's `title` and `sign`; `kind`, as which it is written, with a config's
-    `fields`."""
+    `fields`. The weights of `plan` are read from `source`."""
 
+    source: Source
     found: Family
     title: str
     sign: str | None
@@ -54,6 +56,7 @@ def read_legacy(files: LegacyFiles, family: str, target: str | None, head: str, 
     settings = read_settings(files.config)
     vocabulary = read_vocabulary(files.vocab)
     match = match_legacy(source, settings, vocabulary, name, family, target, head)
+    source = match.source
     check_computed_positions(source, settings)
     config = make_config(settings.path, match.kind.base, match.fields)
     known = {*SIGNS, *(OWN if is_exported(settings) else ())}
@@ -114,6 +117,9 @@ def match_legacy(
     if settings != stated:  # keep_tokens also changes the ids, which an exported model's configuration has
         fields |= {name: vocabulary.id_of(entry) for name, entry in ENDS.items() if fields.get(name) is not None}
         rows["embeddings"] = f"{len(vocabulary.ids):,} rows; {settings.path.name} says {stated.values['vocab_size']:,}"
+    if SEGMENTS not in source.entries and not exported:
+        source, fields["type_vocab_size"] = _with_segments(source, settings)
+        rows["segments"] = f"none, as with segment_vocab_size=0; the rows of {SEGMENTS} are zeros"
     left_out = {**task.left_out, **computed_positions(source, settings)}
     plan = make_plan(source, kind, SimpleNamespace(**fields), settings, task_head, left_out)
     if found is wobert.FAMILY and "pooler" in plan.extras and target is None:
@@ -123,14 +129,15 @@ def match_legacy(
     title = found.title_of(vocabulary)
     if target is None and kind_of(fields, vocabulary.word_level) == "unilm":  # a mask that is not the family's
         title = KINDS["unilm"].title
-    return Match(found, title, sign, kind, fields, plan, rows)
+    return Match(source, found, title, sign, kind, fields, plan, rows)
 
 
 def recognise(source: Source, task: Task, settings: Settings, name: str, family: str = AUTO) -> Choice:
     """Return the family of a source whose task layer is known, as `registry.choose` does."""
+    variables = [variable for variable in source.entries if extra(variable, source.entries) is None]
     return choose(
         family,
-        task.of_the_family(source.entries),
+        task.of_the_family(variables),
         settings,
         own_config(settings),
         name,
@@ -145,6 +152,12 @@ def _is_another_model(task: Task, settings: Settings, family: str) -> bool:
     layers in Keras' files, the configuration's `application` or the requested family say what the model computes."""
     is_known = task.kind or task.mask is not None or "application" in settings.ignored
     return bool(is_known) or family not in (AUTO, settings.ignored[EXPORTED_AS])
+
+
+def _with_segments(source: Source, settings: Settings) -> tuple[Source, int]:
+    """Return a source with embeddings of segments that are zeros, and their number: at least the tokenizer's two."""
+    number, words = max(settings.values["type_vocab_size"], 2), source.entries[WORDS]
+    return WithZeros(source, SEGMENTS, words.dtype, (number, *words.shape[1:])), number
 
 
 def _with_rows(source: Source, settings: Settings, vocabulary: Vocabulary) -> Settings:

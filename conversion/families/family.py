@@ -4,12 +4,13 @@ A family is one small data object in its own file (see roformer_v1.py); registry
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..folder.settings import Settings
 from ..folder.vocabulary import Vocabulary
+from ..formats.source import Tensor
 
 # Where positions come from: rotation of queries and keys, distances of two tokens, or a table of the input.
 ROTARY, RELATIVE, TABLE = "rotary", "relative", "table"
@@ -105,26 +106,54 @@ def layer_norm(key: str, variable: str, width: int) -> list[Weight]:
     return [Weight(f"{key}.weight", f"{variable}/gamma", (width,)), Weight(f"{key}.bias", f"{variable}/beta", (width,))]
 
 
-# Variables of training in a checkpoint. A slot belongs to a variable of the model: `bert/…/kernel/adam_m`.
+# Variables of training in a checkpoint. A slot belongs to a variable of the model: `bert/…/kernel/adam_m`. It has the
+# variable's shape, or one of these names.
 _SLOT = re.compile(
-    r"(?P<variable>.+)(/|_slot_)"
-    r"(adam_[mv]|lamb_[mv]|Adam(_1)?|AdamW(_1)?|LAMB(_1)?|Momentum|RMSProp(_1)?|Adagrad|Adadelta(_1)?|Adafactor(_1)?"
-    r"|m|v|vr|vc|ag|ema|slow_var|ExponentialMovingAverage)"
+    r"adam_[mv]|lamb_[mv]|Adam(_1)?|AdamW(_1)?|LAMB(_1)?|Momentum|RMSProp(_1)?|Adagrad|Adadelta(_1)?|Adafactor(_1)?"
+    r"|m|v|vr|vc|ag|slow_var"
 )
-_STEPS = {"global_step", "beta1_power", "beta2_power", "save_counter"}
+_AVERAGE = re.compile(r"(?i)(.*[/_])?(ema|swa)([/_].*)?|.*average.*")
+_STEPS = ("global_step", "beta1_power", "beta2_power", "save_counter")
+_SCALAR = re.compile(r"(.*_)?(steps?|loss_scale|power|learning_rate|lr|epochs?|iter|iterations?|counter|decay)(_\d+)?")
+_MODEL = ("bert/", "cls/")  # scopes of the model's variables
+
+OPTIMISER, AVERAGES, SCALARS = "optimiser state", "moving averages of the weights", "training step"
 
 
-def extra(name: str, variables: Iterable[str]) -> str | None:
-    """Return the kind of a variable that no model needs, or None for other variables.
+def extra(name: str, entries: Mapping[str, Tensor]) -> str | None:
+    """Return the kind of a variable that no model needs, given all `entries` of its file, or None for other variables.
 
-    >>> extra("bert/pooler/dense/bias/adam_m", {"bert/pooler/dense/bias"})
-    'optimiser state'
+    A variable of any name below another one, and of its shape, was made by an optimiser for that one.
     """
     if name.startswith("optimizer/") or "/.OPTIMIZER_SLOT/" in name:  # as tf.keras saves it
-        return "optimiser state"
-    if name in _STEPS:
-        return "training step"
+        return OPTIMISER
     if name in ("cls/seq_relationship/output_weights", "cls/seq_relationship/output_bias"):
         return "next-sentence head"
-    slot = _SLOT.fullmatch(name)
-    return "optimiser state" if slot and slot["variable"] in variables else None
+    entry = entries[name]
+    slots = [(owner, slot) for owner, slot in _owners(name) if owner in entries]
+    if name in _STEPS or (_is_of_training(entry) and (slots or not name.startswith(_MODEL))):
+        return SCALARS
+    for owner, slot in slots:
+        if entries[owner].shape == entry.shape or _SLOT.fullmatch(slot):
+            return AVERAGES if _AVERAGE.fullmatch(slot) else OPTIMISER
+    return None
+
+
+def _is_of_training(entry: Tensor) -> bool:
+    """Return whether a tensor is a single integer, which no weight is, or a single number with a name of training's."""
+    is_named = _SCALAR.fullmatch(entry.name.rpartition("/")[2]) is not None
+    return entry.shape == () and (entry.dtype.startswith("int") or is_named)
+
+
+def _owners(name: str) -> Iterator[tuple[str, str]]:
+    """Yield each variable that a name may be a slot of, with the name of the slot.
+
+    >>> list(_owners("a/b/adam_m"))
+    [('a', 'b/adam_m'), ('a/b', 'adam_m')]
+    """
+    owner, separator, slot = name.rpartition("_slot_")  # a/b_slot_m
+    if separator:
+        yield owner, slot
+    parts = name.split("/")
+    for end in range(1, len(parts)):  # a slot may have slots
+        yield "/".join(parts[:end]), "/".join(parts[end:])

@@ -49,14 +49,14 @@ def read_fields(path: Path, default: dict | None = None, encoding: str = "utf-8-
 def read_settings(path: Path) -> Settings:
     """Read a bert_config.json; raise CheckpointError if it is broken or does not describe a model."""
     raw = read_fields(path)
-    for alias, name in ALIASES.items():
-        if alias in raw:
-            raw[name] = raw.pop(alias)
+    written = {name: alias for alias, name in ALIASES.items() if alias in raw}  # name -> the name in the file
     values = {name: _size(path, raw, name) for name in REQUIRED_SIZES}
     for name, default in OPTIONAL_SIZES.items():
-        values[name] = default if raw.get(name) is None else _size(path, raw, name)
+        field = written.get(name, name)
+        least = 0 if name == "type_vocab_size" else 1  # bert4keras has models without segments
+        values[name] = default if raw.get(field) is None else _size(path, raw, field, least)
     for name, default in RATES.items():
-        values[name] = _rate(path, raw, name, default)
+        values[name] = _rate(path, raw, written.get(name, name), default)
     act = raw.get("hidden_act")
     if not isinstance(act, str) or act not in ACTIVATIONS:
         raise CheckpointError(f"{path}: hidden_act is {act!r}, but must be one of {', '.join(ACTIVATIONS)}")
@@ -70,13 +70,13 @@ def read_settings(path: Path) -> Settings:
     for name in ("attention_head_size", "attention_key_size"):
         if raw.pop(name, None) not in (None, width // heads):
             raise CheckpointError(f"{path}: {name} is not hidden_size / num_attention_heads, which is not supported")
-    return Settings(path, values, {key: value for key, value in raw.items() if key not in values})
+    return Settings(path, values, {key: value for key, value in raw.items() if key not in {**values, **ALIASES}})
 
 
-def _size(path: Path, raw: dict, name: str) -> int:
+def _size(path: Path, raw: dict, name: str, least: int = 1) -> int:
     value = raw.get(name)
-    if type(value) is not int or not 0 < value < 1 << 31:
-        raise CheckpointError(f"{path}: {name} must be a positive integer, but is {_shown(raw, name)}")
+    if type(value) is not int or not least <= value < 1 << 31:
+        raise CheckpointError(f"{path}: {name} must be an integer of at least {least}, but is {_shown(raw, name)}")
     return value
 
 

@@ -1,5 +1,6 @@
 """The interface of weights files of every format: tensors by name, checked as they are read."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +68,37 @@ class Source:
     def _read_into(self, entry: Tensor, buffer: np.ndarray) -> Iterator[np.ndarray]:
         """Yield one tensor as `read_pieces` does, and check it."""
         raise NotImplementedError
+
+
+class WithZeros(Source):
+    """A source with one more tensor, which is in no file: all its values are zero, as in a layer that a model lacks."""
+
+    def __init__(self, source: Source, name: str, dtype: str, shape: tuple[int, ...]):
+        self.path, self._source = source.path, source
+        zeros = Tensor(name, dtype, shape, math.prod(shape) * STORAGE[dtype].itemsize)
+        self.entries, self._zeros = {**source.entries, name: zeros}, zeros
+
+    def in_file_order(self) -> list[Tensor]:
+        """Return the entries in file order, which is the fastest to read."""
+        return [*self._source.in_file_order(), self._zeros]
+
+    def chunks(self, name: str) -> Iterator[np.ndarray]:
+        """Yield the bytes of one tensor as `Source.chunks` does."""
+        if name != self._zeros.name:
+            yield from self._source.chunks(name)
+        elif self._zeros.size:
+            yield np.zeros(self._zeros.size, np.uint8)
+
+    def read(self, name: str) -> np.ndarray:
+        """Return one tensor in the storage of its dtype (bfloat16 as uint16)."""
+        if name != self._zeros.name:
+            return self._source.read(name)
+        return np.zeros(self._zeros.shape, STORAGE[self._zeros.dtype])
+
+    def check(self, name: str) -> None:
+        """Read one tensor only to check its checksum."""
+        if name != self._zeros.name:
+            self._source.check(name)
 
 
 def read_pieces(path: Path, piece: Piece, buffer: np.ndarray) -> Iterator[np.ndarray]:

@@ -50,7 +50,7 @@ def legacy_info(
         extras = {entry: what for entry in source.entries if (what := extra(entry, source.entries)) is not None}
         used = [entry for entry in source.entries if entry not in extras and source.entries[entry].dtype in FLOATS]
     else:
-        family, sign = match.found.name, match.sign
+        source, family, sign = match.source, match.found.name, match.sign
         extras = {entry: what for what, names in match.plan.extras.items() for entry in names}
         used = [weight.variable for weight in match.plan.weights]
     dtypes: dict[str, int] = {}

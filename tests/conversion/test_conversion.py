@@ -19,10 +19,10 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 import modeling_roformer
 from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.errors import CheckpointError
-from modeling_roformer.conversion.families.family import extra
 from modeling_roformer.conversion.formats.dtypes import cast
 from modeling_roformer.conversion.formats.tensor_bundle import TensorBundle
 from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle
+from modeling_roformer.conversion.inspection.info import info
 from modeling_roformer.conversion.tf_exporter import export_tf
 
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
@@ -197,12 +197,74 @@ def test_the_report_names_what_was_left_out_and_the_card_speaks_of_the_checkpoin
     assert report.parameters == sum(tensor.numel() for tensor in state.values())
 
 
-@pytest.mark.parametrize("slot", ["adam_m", "Adam", "Adam_1", "lamb_v", "Momentum", "ExponentialMovingAverage"])
-def test_slots_belong_to_a_variable(slot):
-    variables = {"bert/pooler/dense/kernel"}
-    assert extra(f"bert/pooler/dense/kernel/{slot}", variables) == "optimiser state"
-    assert extra(f"bert/pooler/dense/bias/{slot}", variables) is None
-    assert extra(f"bert/pooler/dense/kernel/{slot}x", variables) is None
+KERNEL = "bert/encoder/layer_0/output/dense/kernel"  # of shape (48, 24)
+# What scripts of training leave in a checkpoint: name, shape and dtype, and the kind in the report.
+OF_TRAINING = [
+    (f"{KERNEL}/{slot}", (48, 24), "f4", "optimiser state")
+    for slot in ("adam_m", "Adam", "Adam_1", "lamb_v", "Momentum", "accum", "accum_1", "BERTAdam", "optim/adam_mx")
+]
+OF_TRAINING += [
+    (f"{KERNEL}_slot_m", (48, 24), "f4", "optimiser state"),
+    (f"{KERNEL}/vr", (48,), "f4", "optimiser state"),  # Adafactor's, of a row
+    *(
+        (f"{KERNEL}/{slot}", (48, 24), "f4", "moving averages of the weights")
+        for slot in ("ExponentialMovingAverage", "ema", "moving_average", "swa", "ema/biased")
+    ),
+    (f"{KERNEL}/ExponentialMovingAverage/local_step", (), "f4", "training step"),
+    *(
+        (name, (), "f4", "training step")
+        for name in ("global_step", "local_step", "loss_scale", "loss_scale/good_steps", "beta1_power_1")
+    ),
+    ("good_steps", (), "i8", "training step"),
+    ("num_updates", (), "i8", "training step"),
+]
+
+
+def test_variables_of_training_are_left_out_and_listed(source, output, tmp_path):
+    random = np.random.default_rng(0)
+    more = {name: random.normal(size=shape).astype(dtype) for name, shape, dtype, _ in OF_TRAINING}
+    rewrite(source, lambda v: v.update(more))
+    report = convert(source, output, verify=True)
+    for name, *_, kind in OF_TRAINING:
+        assert name in report.extras[kind], name
+    assert info(source).left_out == {kind: len(names) for kind, names in report.extras.items()}
+    convert(LEGACY / "word", tmp_path / "without")
+    found, expected = (load_file(folder / "model.safetensors") for folder in (output, tmp_path / "without"))
+    assert found.keys() == expected.keys() and all(torch.equal(found[key], expected[key]) for key in found)
+
+
+def test_averaged_weights_are_named_in_the_summary(run, source, output):
+    rewrite(source, lambda v: v.update({f"{KERNEL}/ExponentialMovingAverage": v[KERNEL] + 1}))
+    code, out, _ = run("convert", source, output)
+    assert code == 0 and "moving averages" in out and "ExponentialMovingAverage" in "".join(out.split())
+
+
+def test_slots_do_not_hide_that_a_model_is_a_v2(output, tmp_path):
+    source = shutil.copytree(LEGACY / "v2", tmp_path / "legacy")
+    rewrite(source, lambda v: v.update({f"{name}/adam_m": 0 * v[name] for name in list(v) if name.endswith("/kernel")}))
+    assert convert(source, output).family == info(source).family == "RoFormer-V2"
+
+
+# Models without segments.
+
+
+@pytest.mark.parametrize("name", ["word", "factorized", "v2", "sim", "wobert", "wonezha"])
+@pytest.mark.parametrize("fields", [{}, {"segment_vocab_size": 0}, {"segment_vocab_size": 0, "type_vocab_size": ...}])
+def test_a_model_without_segments_is_one_whose_segments_are_zero(name, fields, output, tmp_path):
+    """Whose numbers and configuration are those of the same variables with a table of segments that has only zeros."""
+    segments = "bert/embeddings/token_type_embeddings"
+    with_zeros = shutil.copytree(LEGACY / name, tmp_path / "zeros")
+    rewrite(with_zeros, lambda v: v.update({segments: 0 * v[segments]}))
+    without = shutil.copytree(LEGACY / name, tmp_path / "without")
+    rewrite(without, lambda v: [v.pop(variable) for variable in list(v) if variable.startswith(segments)])
+    edit_config(without, **fields)
+    family = {"family": "wonezha"} if name == "wonezha" else {}
+    report = convert(without, output, verify=True, **family)
+    assert_states(report.rows["segments"], segments, "zeros")
+    convert(with_zeros, tmp_path / "expected", **family)
+    found, expected = (load_file(folder / "model.safetensors") for folder in (output, tmp_path / "expected"))
+    assert found.keys() == expected.keys() and all(torch.equal(found[key], expected[key]) for key in found)
+    assert (output / "config.json").read_bytes() == (tmp_path / "expected" / "config.json").read_bytes()
 
 
 # The archive as it was published.

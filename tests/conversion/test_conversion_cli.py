@@ -120,14 +120,25 @@ BAD = {
         rewritten(lambda v: v.update({f"{LAYER}/attention/self/relative": np.zeros(3, "f4")})),
         [INDEX, f"{LAYER}/attention/self/relative"],
     ),
+    "a scalar of the model": (rewritten(lambda v: v.update(logit_scale=np.float32(3))), [INDEX, "logit_scale"]),
+    "a step of a layer": (
+        rewritten(lambda v: v.update({f"{LAYER}/attention/step": np.float32(3)})),
+        [INDEX, f"{LAYER}/attention/step"],
+    ),
+    "slot of another shape": (
+        rewritten(lambda v: v.update({f"{LAYER}/output/dense/kernel/accum": np.zeros((48, 23), "f4")})),
+        [INDEX, f"{LAYER}/output/dense/kernel/accum"],
+    ),
+    "segments beside none": (
+        configured(segment_vocab_size=0),
+        [INDEX, "bert/embeddings/token_type_embeddings", "bert_config.json"],
+    ),
+    "alias of a size": (configured(max_position="x"), ["bert_config.json", "max_position", '"x"']),
+    "alias of the segments": (configured(segment_vocab_size=-1), ["bert_config.json", "segment_vocab_size", -1]),
     "slot of nothing": (rewritten(lambda v: v.update({"x/adam_m": np.zeros(3, "f4")})), [INDEX, "x/adam_m"]),
     "weight without variable": (
         rewritten(lambda v: v.pop(f"{LAYER}/output/dense/kernel")),
         [INDEX, f"{LAYER}/output/dense/kernel", ".encoder.layer.1.output.dense.weight"],
-    ),
-    "segments missing": (
-        rewritten(lambda v: [v.pop(name) for name in list(v) if "token_type" in name]),
-        [INDEX, "bert/embeddings/token_type_embeddings"],
     ),
     "no RoFormer": (
         rewritten(lambda v: (v.clear(), v.update({"conv/kernel": np.zeros(3, "f4")}))),
