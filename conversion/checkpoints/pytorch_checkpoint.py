@@ -54,6 +54,7 @@ _LEFT_OUT = {
     r"cls\.seq_relationship\.(weight|bias)": "next-sentence head",
     _POOLER.pattern + r"dense\.(weight|bias)": "pooler",
 }
+_ANOTHER_CLASS = "correct architectures in {} if another class was saved"
 _DUPLICATE = "second copy of a tied weight"
 
 
@@ -66,6 +67,7 @@ def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = No
     Raises CheckpointError, one sentence, if configuration, vocabulary and tensors do not belong to one model.
     """
     source = PyTorchSource(files.weights)
+    source.unwrap()
     fields = read_fields(files.config)
     base = _base(files.config, fields, source)
     architecture = _architecture(files.config, fields, base, source)
@@ -261,7 +263,7 @@ def _plan(
     for name, entry in source.entries.items():
         key = _key(name, wanted, model.base_model_prefix, renamed)
         if key not in wanted:
-            extras.setdefault(_left_out(name, architecture, source, renamed), []).append(name)
+            extras.setdefault(_left_out(name, architecture, source, renamed, path), []).append(name)
             continue
         if key in tensors:
             raise CheckpointError(f"{source.path} has two tensors for the weight {key}: {tensors[key]} and {name}")
@@ -282,8 +284,8 @@ def _plan(
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise CheckpointError(
-            f"{source.path} has no tensor for the weight {missing[0]}{more} of {architecture}: correct architectures "
-            f"in {path.name} if another class was saved"
+            f"{source.path} has no tensor for the weight {missing[0]}{more} of {architecture}; "
+            + _ANOTHER_CLASS.format(path.name)
         )
     order = {entry.name: number for number, entry in enumerate(source.in_file_order())}
     weights = [Weight(key, name, wanted[key]) for key, name in tensors.items()]
@@ -301,14 +303,16 @@ def _key(name: str, wanted: dict, base: str, renamed: str | None) -> str:
     return next((form for form in forms if form in wanted), name)
 
 
-def _left_out(name: str, architecture: str, source: PyTorchSource, renamed: str | None) -> str:
+def _left_out(name: str, architecture: str, source: PyTorchSource, renamed: str | None, path: Path) -> str:
     if renamed is not None and name.endswith(_POSITIONS):
         return "table of positions"
     for pattern, kind in _LEFT_OUT.items():
         if re.fullmatch(pattern, name):
             return kind
-    advice = "" if renamed is None else "; to convert the encoder alone, save it by AutoModel first"
-    raise CheckpointError(f"{source.path} has a tensor that is not part of {architecture}: {name}{advice}")
+    advice = _ANOTHER_CLASS if renamed is None else "to convert the encoder alone, save it by AutoModel first"
+    raise CheckpointError(
+        f"{source.path} has a tensor that is not part of {architecture}: {name}; {advice.format(path.name)}"
+    )
 
 
 def _check_copy(source: PyTorchSource, name: str, copy: str, path: Path) -> None:

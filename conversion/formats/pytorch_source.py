@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 _SAFETENSORS = {
     "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64", "I64": "int64", "I32": "int32",
 }  # fmt: skip
+# What DataParallel, Lightning's modules and torch.compile put before the name of every tensor.
+WRAPPERS = ("module.", "model.", "_orig_mod.")
 
 
 class PyTorchSource(Source):
@@ -61,6 +64,14 @@ class PyTorchSource(Source):
             raise CheckpointError(f"{path} names the tensor {lost[0]}, which {weight_map[lost[0]]} does not hold")
         if not self.entries:
             raise CheckpointError(f"{path} contains no tensors")
+
+    def unwrap(self) -> None:
+        """Take off the prefixes of `WRAPPERS` that all names have."""
+        while prefix := next((name for name in WRAPPERS if all(key.startswith(name) for key in self.entries)), ""):
+            self._tensor = {name.removeprefix(prefix): tensor for name, tensor in self._tensor.items()}
+            self._unchecked = {name.removeprefix(prefix): path for name, path in self._unchecked.items()}
+            entries = [replace(entry, name=name.removeprefix(prefix)) for name, entry in self.entries.items()]
+            self.entries = {entry.name: entry for entry in entries}
 
     def _open_safetensors(self, path: Path) -> None:
         try:

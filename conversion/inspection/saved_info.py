@@ -125,6 +125,7 @@ def _tensors(folder: Path, weights: str | None, unpacked: bool) -> tuple[dict, s
         return {}, f"{weights} is not read from inside the .zip, so its parameters are not counted"
     try:
         source = PyTorchSource(folder / weights)
+        source.unwrap()
     except (CheckpointError, OSError) as error:
         return {}, str(error)
     return {entry.name: (entry.dtype, entry.shape) for entry in source.entries.values()}, None

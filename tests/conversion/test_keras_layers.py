@@ -185,7 +185,7 @@ def test_a_mask_that_only_the_configuration_tells(tmp_path):
     report = convert(folder, tmp_path / "output", verify=True)
     saved = json.loads((tmp_path / "output" / "config.json").read_text())
     assert (saved["architectures"], saved["is_decoder"], saved["prefix_lm"]) == (["RoFormerForCausalLM"], True, True)
-    assert "application='unilm'" in report.rows["task layer"]
+    assert_states(report.rows["task layer"], "UniLM's mask")
 
 
 def test_a_dense_over_the_hidden_states_beside_an_unused_pooler(tmp_path):

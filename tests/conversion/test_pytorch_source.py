@@ -288,6 +288,46 @@ def test_the_body_is_found_under_either_name(how, tmp_path):
     assert_same(tmp_path / "new", model.state_dict())
 
 
+@pytest.mark.parametrize("form", ["zip", "sharded safetensors"])
+@pytest.mark.parametrize("wrap", [
+    torch.nn.DataParallel,
+    lambda model: torch.nn.ModuleDict({"model": model}),  # as an attribute of Lightning's module
+    lambda model: torch.nn.DataParallel(torch.nn.ModuleDict({"model": model})),
+    torch.compile,
+])  # fmt: skip
+def test_wrapped_models_are_seen_through(wrap, form, tmp_path):
+    model = made(RoFormerForMaskedLM, RoFormerConfig(**SIZES))
+    state = wrap(model).state_dict()
+    assert not state.keys() & model.state_dict().keys()
+    folder = save(model, tmp_path / "old", form, state)
+    convert(folder, tmp_path / "new", verify=True)
+    assert_same(tmp_path / "new", model.state_dict())
+    assert info(folder).parameters == info(tmp_path / "new").parameters
+
+
+def test_only_a_prefix_of_every_name_is_one(tmp_path):
+    model = made(RoFormerForMaskedLM, RoFormerConfig(**SIZES))
+    state = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    folder = save(model, tmp_path / "old", state=state | {"loss.weight": torch.ones(2)})
+    with refused(CheckpointError, folder / "pytorch_model.bin"):
+        convert(folder, tmp_path / "new")
+
+
+@pytest.mark.parametrize("found", ["RoFormerForSequenceClassification", "RoFormerForTokenClassification"])
+def test_a_classifier_beside_the_configuration_of_its_base_model(found, tmp_path):
+    """And the other way round: both errors say what to correct."""
+    model = made(getattr(modeling_roformer, found), RoFormerConfig(**SIZES))
+    folder = save(model, tmp_path / "old", architectures=["RoFormerForMaskedLM"])
+    facts = ["RoFormerForMaskedLM", "architectures", "config.json", "another class"]
+    with refused(CheckpointError, folder / "pytorch_model.bin", "classifier", *facts):
+        convert(folder, tmp_path / "new")
+    folder = save(made(RoFormerForMaskedLM, model.config), tmp_path / "other", architectures=[found])
+    with refused(CheckpointError, folder / "pytorch_model.bin", found, *facts[1:]):
+        convert(folder, tmp_path / "new")
+    save(model, tmp_path / "old", architectures=[found])
+    convert(tmp_path / "old", tmp_path / "new", verify=True)
+
+
 @pytest.mark.parametrize(("architecture", "fields"), [
     ("RoFormerForMaskedLM", {}), ("RoFormerForCausalLM", {"is_decoder": True}), ("BertForMaskedLM", {}),
     ("RoFormerModel", {}),
