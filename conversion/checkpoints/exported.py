@@ -16,6 +16,7 @@ from ..errors import CheckpointError
 from ..families.family import Config, Family, Weight, dense
 from ..families.registry import EXPORTED_AS
 from ..folder.settings import OPTIONAL_SIZES, RATES, REQUIRED_SIZES, Settings
+from ..folder.vocabulary import Vocabulary
 from .checkpoint import make_config
 
 if TYPE_CHECKING:
@@ -158,6 +159,17 @@ def exported_tokenizer(settings: Settings) -> dict[str, object]:
     except (TypeError, KeyError):
         raise CheckpointError(f"{settings.path} does not describe a valid tokenizer: see its added_tokens") from None
     return {**fields, "added_tokens_decoder": added}
+
+
+def tokenizer_arguments(vocabulary: Vocabulary, settings: Settings | None) -> dict[str, object]:
+    """Return the arguments of a checkpoint's tokenizer, by its vocabulary and, if it has one, its configuration.
+
+    A vocabulary with capital letters is not lower-cased, unless an exported tokenizer was.
+    """
+    arguments: dict[str, object] = {"do_lower_case": not vocabulary.is_cased}
+    if "[MASK]" not in vocabulary.ids:
+        arguments["mask_token"] = None
+    return arguments | (exported_tokenizer(settings) if settings is not None else {})
 
 
 def _own(settings: Settings, name: str) -> dict[str, object]:

@@ -23,7 +23,7 @@ from ..formats.keras_hdf5 import KerasHDF5
 from ..formats.source import Source, WithZeros
 from ..formats.tensor_bundle import TensorBundle
 from .checkpoint import Checkpoint, Plan, make_config, make_plan
-from .exported import OWN, as_exported, exported_tokenizer, is_exported, own_config
+from .exported import OWN, as_exported, is_exported, own_config, tokenizer_arguments
 from .task_layers import Task, find_task
 
 if TYPE_CHECKING:
@@ -194,15 +194,13 @@ def _tokenizer(
 ) -> RoFormerTokenizer:
     from ...tokenization.tokenizer import RoFormerTokenizer
 
-    exported = exported_tokenizer(settings)
-    of_the_vocabulary = {"do_lower_case": not vocabulary.is_cased}
-    of_the_vocabulary |= {} if "[MASK]" in vocabulary.ids else {"mask_token": None}
+    arguments = tokenizer_arguments(vocabulary, settings)
     if starts_anew:  # a RoFormer has no length limit
-        exported.pop("model_max_length", None)
+        arguments.pop("model_max_length", None)
     try:
-        tokenizer = RoFormerTokenizer(vocabulary.ids, **{**of_the_family, **of_the_vocabulary, **exported})
+        tokenizer = RoFormerTokenizer(vocabulary.ids, **{**of_the_family, **arguments})
     except Exception as error:  # any error that an invalid field value causes
-        if not exported:
+        if not is_exported(settings):
             raise
         raise CheckpointError(f"{settings.path} does not describe a valid tokenizer: {sentence_of(error)}") from None
     if lost := tokenizer.get_vocab().keys() - vocabulary.ids.keys():

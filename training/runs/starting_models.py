@@ -6,6 +6,9 @@ import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
 from ...configuration import RoFormerConfig
+from ...conversion.checkpoints.exported import tokenizer_arguments
+from ...conversion.folder.settings import read_settings
+from ...conversion.folder.vocabulary import read_vocabulary
 from ...files.reading import read_json
 from ...heads import RoFormerForMaskedLM
 from ...output.console import sentence_of
@@ -21,16 +24,22 @@ _HIGHEST = 1e-3
 
 
 def load_tokenizer(place: str | Path, **options) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a saved model, or of a vocab.txt, with options of `RoFormerTokenizer`.
+    """Load the tokenizer of a saved model, of a checkpoint of bert4keras, or of a vocab.txt.
+
+    `options` are those of `RoFormerTokenizer`. Without them, a vocab.txt with capital letters is not lower-cased, as
+    `roformer convert` has it.
 
     Raises a TrainingError if there is none, or it lacks a special token that masking needs.
     """
-    saved = ("config.json", "tokenizer_config.json")
-    if Path(place).is_dir() and not any((Path(place) / name).exists() for name in saved):  # a checkpoint of bert4keras
-        place = Path(place) / "vocab.txt"
+    path, settings = Path(place), None
     try:
-        if Path(place).is_file():
-            tokenizer = RoFormerTokenizer(str(place), **options)
+        if path.is_dir() and not any((path / name).exists() for name in ("config.json", "tokenizer_config.json")):
+            if (path / "bert_config.json").is_file():  # a checkpoint of bert4keras
+                settings = read_settings(path / "bert_config.json")
+            path /= "vocab.txt"
+        if path.is_file():
+            arguments = tokenizer_arguments(read_vocabulary(path), settings)
+            tokenizer = RoFormerTokenizer(str(path), **(arguments | options))
         else:
             tokenizer = transformers.AutoTokenizer.from_pretrained(place, **options)
     except Exception as error:  # of any type, for example for damaged files
