@@ -72,9 +72,9 @@ class Choice:
         masks = {mask: application for application, mask in APPLICATIONS.items()}
         fields = [f'"application": "{masks[mask]}"' for mask in dict.fromkeys((self.mask, kind.mask))]
         if kind.base != "roformer":
-            remedy = "--as roformer makes a RoFormer with it, to train further"
+            remedy = "--as roformer makes a RoFormer with that mask, to train further"
             if self.is_by_name:
-                remedy += f"; if it has {MASKS[kind.mask]}, write {fields[1]} into its configuration"
+                remedy += f"; if the name is wrong, write {fields[1]} into its configuration"
             raise CheckpointError(
                 f"{trouble}: a {self.family.title} with {MASKS[self.mask]} cannot be converted; {remedy}"
             )
@@ -133,7 +133,7 @@ def choose(
         return Choice(FAMILIES[name], None, *said)
     texts = [found.sign] if name == found.families[0] else []
     texts += [sign.text for sign in used_positions]
-    if mask is None or name != names[0] or said[0] != FAMILIES[name].mask:  # layers without a mask need no sentence
+    if said[0] == FAMILIES[name].mask and (mask is None or name != names[0]):  # the usual layers need no sentence
         texts += [sign.text for sign in used]
     if name == PLAIN.families[0] and len(texts) == 1:
         texts.append("nothing says GPT" if is_keras else "nothing says GPT or NEZHA")
