@@ -77,13 +77,15 @@ def missing(path: Path, wanted: str) -> str:
 
 
 def name_of(path: str | Path) -> str:
-    """Return the name of a checkpoint: the folder's, or the archive's and that of the folder in it."""
-    path = Path(path).resolve()
-    if not is_zip(path):
-        return path.name
-    with open_zip(path) as archive:
-        folders = {place.name for place in _places(archive.infolist())}
-    return "/".join([path.name, *sorted(folders - {""})])
+    """Return the name of a checkpoint: the folder's, or the archive's and that of the folder in it.
+
+    A link has two names, its own and that of its target.
+    """
+    names = [Path(path).absolute().name, Path(path).resolve().name]
+    if is_zip(Path(path)):
+        with open_zip(Path(path)) as archive:
+            names += sorted(place.name for place in _places(archive.infolist()))
+    return "/".join(name for name in dict.fromkeys(names) if name)
 
 
 def _find(folder: Path, checkpoint: str | None) -> LegacyFiles:

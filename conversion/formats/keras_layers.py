@@ -80,7 +80,7 @@ class KerasModel:
     `variables` maps names of the released checkpoints to stored names. `task_layers` follow the encoder and are not
     bert4keras' own, with or without weights; `own_layers` are bert4keras' own, by name, and `encoder_end` names the
     encoder's last layer. `mask` is "lm", "unilm" or, without a mask, "". Layers without weights, such as masks and
-    those of RoFormer-V2's MLM head, are only known if the layers are `named`.
+    those of RoFormer-V2's MLM head, are only known if the model's layers are `named`.
     """
 
     variables: dict[str, str]
@@ -127,7 +127,7 @@ def read_model(layers: list[KerasLayer]) -> KerasModel:
         encoder_end=layers[end].name,
         has_language_model=any(name.startswith(("MLM-", "Output-MLM-")) for name in own.values()),
         mask=masks[0] if masks else "",
-        named=any(layer.name and not layer.weights for layer in layers),
+        named=any(not layers[place].weights for place in own),  # a nested model's are not, though layers around it are
     )
 
 

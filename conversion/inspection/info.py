@@ -37,7 +37,7 @@ def info(where: str | Path, *, revision: str | None = None, token: str | None = 
         )
     if path.is_dir():
         sizes = {file.relative_to(path).as_posix(): file.stat().st_size for file in _files(path)}
-        return folder_info(path, sizes, str(where) or ".", path.resolve().name)
+        return folder_info(path, sizes, str(where) or ".", name_of(path))
     if path.is_file():
         if path.suffix.lower() != ".zip":
             raise ValueError(f"{where} is a file: name the folder or the .zip that the checkpoint is in")

@@ -20,6 +20,7 @@ from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.errors import CheckpointError
 from modeling_roformer.conversion.formats.tensor_bundle import TensorBundle
 from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle
+from modeling_roformer.conversion.inspection.info import info
 
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
 
@@ -201,6 +202,23 @@ def test_what_the_errors_advise(fixture, name, changes, options, title, reads_ah
     with torch.inference_mode():
         first, second = model(ids).logits[:, :-1]
     assert (first - second).abs().max() > 1e-3 if reads_ahead else torch.equal(first, second)
+
+
+def test_a_link_has_two_names(tmp_path):
+    """Of which either may say what the checkpoint is; `info` reads both too."""
+    shutil.copytree(LEGACY / "wonezha", tmp_path / "nezha_gpt" / "1")
+    (tmp_path / "roformer-gpt").symlink_to(tmp_path / "nezha_gpt" / "1")
+    assert convert(tmp_path / "nezha_gpt" / "1", tmp_path / "output").family == "RoFormer"  # a parent says nothing
+    assert convert(tmp_path / "roformer-gpt", tmp_path / "gpt").family == "RoFormer-GPT"
+    assert info(tmp_path / "roformer-gpt").family == "RoFormer-GPT"
+
+
+@pytest.mark.parametrize(("name", "title"), [("gpt.zip", "RoFormer-GPT"), ("1.zip", "RoFormer")])
+def test_names_of_archives(name, title, tmp_path):
+    with zipfile.ZipFile(tmp_path / name, "w") as zipped:
+        for file in (LEGACY / "gpt").iterdir():
+            zipped.write(file, f"nezha/checkpoint/{file.name}")
+    assert convert(tmp_path / name, tmp_path / "output").family == title == info(tmp_path / name).family
 
 
 def test_the_pooler_of_a_nezha_is_left_out(tmp_path):

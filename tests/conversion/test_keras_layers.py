@@ -188,6 +188,16 @@ def test_a_mask_that_only_the_configuration_tells(tmp_path):
     assert_states(report.rows["task layer"], "UniLM's mask")
 
 
+def test_a_nested_model_does_not_show_its_mask(tmp_path):
+    """Keras' HDF5 lists its layers with weights only; those around it have names."""
+    folder = folder_with(tmp_path, "nested", "best_model.h5")
+    named = shutil.copytree(folder, tmp_path / "roformer-gpt")
+    for place in (folder, named):
+        convert(place, tmp_path / "output", head="classification", force=True)
+        config = json.loads((tmp_path / "output" / "config.json").read_text())
+        assert config.get("is_decoder", False) == (place is named)
+
+
 def test_a_dense_over_the_hidden_states_beside_an_unused_pooler(tmp_path):
     path = folder_with(tmp_path, "pooler", "whole_model.h5") / "whole_model.h5"
     edit_model_config(path, applied_to("Transformer-0-FeedForward-Norm"))
