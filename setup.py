@@ -6,9 +6,11 @@ it is unknown, and a link that leads into the repository becomes its text.
 
 import os
 import re
+import tempfile
 from pathlib import Path
 
 from setuptools import setup
+from setuptools.command.build import build
 
 README = Path(__file__).with_name("README.md").read_text(encoding="utf-8")
 LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^][]*)\]\((?!https?://)(?P<target>[^()]+)\)")
@@ -29,8 +31,18 @@ def with_absolute_link(found: re.Match) -> str:
     return f"{image}[{text}]({place})" if place else text
 
 
+class BuildElsewhere(build):
+    """The build, in a temporary folder: setuptools packs all of build/lib, with modules that are removed since."""
+
+    def initialize_options(self) -> None:
+        super().initialize_options()
+        self.temporary = tempfile.TemporaryDirectory(prefix="modeling_roformer-")  # removed when the process ends
+        self.build_base = self.temporary.name
+
+
 changes = address("blob", "CHANGELOG.md")
 setup(
+    cmdclass={"build": BuildElsewhere},
     long_description=LINK.sub(with_absolute_link, README),
     project_urls=PAPER | ({"Source": changes.partition("/blob/")[0], "Changes": changes} if changes else {}),
 )

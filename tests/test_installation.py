@@ -27,7 +27,7 @@ ROOMS = sorted(set(FOLDERS) - {NAME})
 def clone(tmp_path_factory) -> Path:
     """Return a copy of the tree, as git would clone it."""
     clone = tmp_path_factory.mktemp("clone") / NAME
-    ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "tests", "benchmarks")
+    ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "work", "tests", "benchmarks")
     shutil.copytree(REPOSITORY, clone, ignore=ignored)
     return clone
 
@@ -46,7 +46,17 @@ def install(clone: Path, target: Path, *how: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ordinary(clone, tmp_path_factory) -> Path:
+def earlier(clone, tmp_path_factory) -> Path:
+    """Return an installation of the clone as it was when it had one module more."""
+    module = clone / "tokenization" / "removed_since.py"
+    module.write_text("")
+    installation = install(clone, tmp_path_factory.mktemp("earlier"))
+    module.unlink()
+    return installation
+
+
+@pytest.fixture(scope="module")
+def ordinary(clone, earlier, tmp_path_factory) -> Path:
     return install(clone, tmp_path_factory.mktemp("ordinary"))
 
 
@@ -90,6 +100,14 @@ def test_every_room_is_found_and_no_other_folder_of_the_clone(installed, started
     else:
         expected = [clone / FOLDERS[room] for room in ROOMS]
     assert [Path(origin).parent for origin in found] == expected
+
+
+def test_a_module_that_was_removed_does_not_come_back(clone, earlier, ordinary):
+    """Builds leave nothing in the clone that the next one would take."""
+    places = [installation / NAME / "tokenization" / "removed_since.py" for installation in (earlier, ordinary)]
+    assert [place.exists() for place in places] == [True, False]
+    assert (ordinary / NAME / "tokenization" / "tokenizer.py").exists()
+    assert not (clone / "build").exists()
 
 
 def test_an_installation_never_looks_beside_itself(ordinary, tmp_path):
@@ -145,3 +163,39 @@ def test_make_installs_its_own_tree_again(clone, ordinary, editable, target):
             assert ("pip install" in what_it_would_run()) == again
     finally:
         shutil.rmtree(clone / ".venv")
+
+
+def test_make_clean_removes_what_make_makes_and_nothing_of_the_user(tmp_path):
+    shutil.copy(REPOSITORY / "Makefile", tmp_path)
+    made = [
+        ".venv/package",
+        ".venv-floors/installed",
+        ".cache/transformers.js/x",
+        f"{NAME}.egg-info/x",
+        "build/site/x",
+        "dist/x",
+    ]
+    kept = [
+        "work/model/config.json",
+        "build/mine",
+        "build/figures/model/x",
+        "build/lib/mine.py",
+        ".cache/mine",
+        "mine.egg-info/x",
+    ]
+    for name in made + kept:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    subprocess.run(["make", "--silent", "clean"], cwd=tmp_path, check=True)
+    assert [name for name in made + kept if (tmp_path / name).exists()] == kept
+
+
+def test_git_ignores_the_folder_of_the_documentation(tmp_path):
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    shutil.copy(REPOSITORY / ".gitignore", tmp_path)
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "model.safetensors").touch()
+    (tmp_path / "other.py").touch()
+    status = ["git", "-C", tmp_path, "status", "--porcelain", "--untracked-files=all"]
+    found = subprocess.run(status, capture_output=True, text=True, check=True).stdout
+    assert found.split() == ["??", ".gitignore", "??", "other.py"]
