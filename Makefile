@@ -13,11 +13,9 @@ SITE := $(VENV)/site
 BENCH := $(VENV)/bench
 STAMPS := $(PACKAGE) $(TOOLS) $(RAY) $(BROWSER) $(DIST) $(SITE) $(BENCH)
 
-ROOMS := modeling_roformer tokenization model_cards conversion training serving
 PIP := $(VENV)/bin/python -m pip --quiet --disable-pip-version-check
-# Copy what is packaged into a temporary folder: a build leaves files beside its sources, which the next one would take.
-COPIED = folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && mkdir "$$folder/tree" \
-	&& cp -r setup.py setup.cfg pyproject.toml README.md LICENSE roformer_command.py $(ROOMS) "$$folder/tree"
+# Make a temporary folder, for the commands that follow in the same line of a recipe.
+IN_FOLDER = folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT
 
 .PHONY: demo test test-random test-slow test-ray test-page test-js test-common test-clients test-floors test-floors-quick test-newest test-gpu has-gpu acceptance examples lint ruff schemas repository contracts types dist site figures figures-status clean
 
@@ -124,7 +122,7 @@ SITE_PACKAGES := -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
 acceptance: $(TOOLS)
 	@rm -rf $(ACCEPTANCE) && $(VENV)/bin/python -m venv --without-pip $(ACCEPTANCE)
 	@$(VENV)/bin/python $(SITE_PACKAGES) > "$$($(ACCEPTANCE)/bin/python $(SITE_PACKAGES))/dependencies.pth"
-	@$(COPIED) && cd '$(CURDIR)' && $(PIP) wheel --no-index --no-deps --no-build-isolation --wheel-dir "$$folder" "$$folder/tree" \
+	@$(IN_FOLDER) && $(PIP) wheel --no-index --no-deps --no-build-isolation --wheel-dir "$$folder" . \
 		&& $(PIP) --python $(ACCEPTANCE)/bin/python install --no-index "$$(echo "$$folder"/*.whl)[$(EXTRAS)]"
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --dist worksteal -vv -m acceptance tests/acceptance
 
@@ -153,8 +151,8 @@ repository: $(TOOLS)
 
 # Make an ordinary installation in the folder `site` of a temporary folder, and go there: in an editable one, the tools
 # below miss packages.
-INSTALLED = $(COPIED) && cp pyproject.toml "$$folder" \
-	&& $(PIP) install --no-index --no-deps --no-build-isolation --target "$$folder/site" "$$folder/tree" && cd "$$folder"
+INSTALLED = $(IN_FOLDER) && cp pyproject.toml "$$folder" \
+	&& $(PIP) install --no-index --no-deps --no-build-isolation --target "$$folder/site" . && cd "$$folder"
 
 # The contracts of pyproject.toml.
 contracts: $(TOOLS)
@@ -200,11 +198,18 @@ $(BROWSER): EXTRA := [test,lint,page,browser]
 $(DIST): EXTRA := [test,lint,dist]
 $(SITE): EXTRA := [test,lint,site]
 $(BENCH): EXTRA := [test,lint,bench]
+# pip takes the torch of the package index, which brings CUDA on Linux. UV_TORCH_BACKEND=cpu has uv take the one for CPUs.
+INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
+ifdef UV_TORCH_BACKEND
+INSTALL := $(INSTALL) uv && $(VENV)/bin/uv pip install --quiet --python $(VENV)/bin/python
+endif
 $(STAMPS): setup.cfg pyproject.toml constraints.txt
 	@echo "installing into $(VENV), which takes a few minutes the first time"
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint '$(CONSTRAINTS)' --editable '.$(EXTRA)'
+	@$(INSTALL) --constraint '$(CONSTRAINTS)' --editable '.$(EXTRA)'
 	@touch $(PACKAGE) $@
 
+# What the targets above make, and nothing else: build/figures stays too, which holds models that took hours to train.
 clean:
-	rm -rf $(VENV) $(CLIENTS) $(FLOORS) $(NEWEST) $(GPU) $(ACCEPTANCE) .cache .pytest_cache .ruff_cache .hypothesis *.egg-info build dist
+	rm -rf $(VENV) $(CLIENTS) $(FLOORS) $(NEWEST) $(GPU) $(ACCEPTANCE) $(JS) .cache/transformers-tests .pytest_cache .ruff_cache \
+		.hypothesis modeling_roformer.egg-info build/site build/site_sources dist

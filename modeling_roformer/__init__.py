@@ -1,12 +1,28 @@
-"""RoFormer, the transformer with rotary position embedding, for the Hugging Face Hub.
+"""RoFormer, the transformer with rotary position embedding, for Hugging Face transformers.
 
-Importing this package registers it with transformers: `AutoConfig`, `AutoModel…`, `AutoTokenizer` and `pipeline` use it
-for every RoFormer checkpoint. It reads no dictionary: the tokenizer does, when it first segments a text.
+Import this package before you load a checkpoint. The import registers it with transformers: `AutoConfig`, `AutoModel…`,
+`AutoTokenizer` and `pipeline` then use it for every RoFormer checkpoint.
 
-The command `roformer` starts without models (see `roformer_command.py`), since importing torch and transformers takes
-seconds. In its process `registration` registers this package where a command uses a model, or the first public name
-that is asked for. The scripts of `examples/` start in the same way, to check their arguments first.
+    import modeling_roformer
+    from transformers import pipeline
+
+    pipeline("fill-mask", model="FOLDER")("今天[MASK]很好。")
+
+Import a class by its name from here, as in `from modeling_roformer import RoFormerForMaskedLM`: the class of this name
+in transformers stays transformers' own. Other tasks have packages of their own, each with its own `help`:
+
+    modeling_roformer.conversion    checkpoints of bert4keras, PyTorch and Keras become folders for `from_pretrained`
+    modeling_roformer.hub           push to the Hugging Face Hub and pull from it
+    modeling_roformer.training      what the scripts in examples/ share: data, pre-training, fine-tuning, retrieval
+    modeling_roformer.serving       export to ONNX, vectors of a corpus, a page in the browser
+
+`roformer --help` lists the same as commands, and docs/ of the clone has a page for each task.
 """
+
+# The command `roformer` starts without models (see `roformer_command.py`), since importing torch and transformers takes
+# seconds. In its process `registration` registers this package where a command uses a model, or the first public name
+# that is asked for. The scripts of `examples/` start in the same way, to check their arguments first. The import reads
+# no dictionary: the tokenizer does, when it first segments a text.
 
 import sys
 from importlib.machinery import ModuleSpec, PathFinder

@@ -48,7 +48,7 @@ def build(kind: str, tree: Path, target: Path, environment: dict) -> Path:
 def tree(tmp_path_factory) -> Path:
     """The repository as git would fetch it, without what is large and never packaged."""
     tree = tmp_path_factory.mktemp("clone") / "clone"
-    left_out = (".*", "__pycache__", "*.egg-info", "build", "dist", "fixtures", "examples", "benchmarks")
+    left_out = (".*", "__pycache__", "*.egg-info", "build", "dist", "work", "fixtures", "examples", "benchmarks")
     return Path(shutil.copytree(REPOSITORY, tree, ignore=shutil.ignore_patterns(*left_out)))
 
 

@@ -1,8 +1,9 @@
-"""`help` of a head describes every argument."""
+"""`help` of the package names what a user can do, and `help` of a head describes every argument."""
 
 import inspect
 import re
 import types
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,14 @@ from modeling_roformer import RoFormerModel, heads, nezha
 
 HEADS = [name for name in modeling_roformer.__all__ if "For" in name.removeprefix("RoFormer") and "Auto" not in name]
 HEADS.remove("RoFormerForConditionalGeneration")  # reads two texts: see test_seq2seq.py
+
+
+def test_the_package_names_its_packages_for_conversion_the_hub_training_and_serving():
+    lines = re.findall(r"^ +modeling_roformer\.(\w+) +\S", modeling_roformer.__doc__, re.MULTILINE)
+    assert sorted(lines) == ["conversion", "hub", "serving", "training"]
+    for name in lines:
+        assert import_module(f"modeling_roformer.{name}").__doc__
+    assert modeling_roformer.__doc__.index("import modeling_roformer") < 500
 
 
 def entries(text):

@@ -21,7 +21,7 @@ FILES = ("examples", "benchmarks", "tests/fixtures")  # those of the clone that 
 HERE = Path(sys.prefix)  # the environment of the tests, whose installation is editable
 BLOCKS = {page: [block for block in pages.blocks(page) if block.extra is None] for page in pages.PAGES}
 WITH_RAY = {page: [block for block in pages.blocks(page) if block.extra == "ray"] for page in pages.PAGES}
-_, GO_TO_BUILD, CONVERT, CONVERT_ALL = BLOCKS["docs/index.md"][:4]  # every page of docs/ starts in that folder
+_, GO_TO_WORK, CONVERT, CONVERT_ALL = BLOCKS["docs/index.md"][:4]  # every page of docs/ starts in that folder
 
 INTERPRETER = """
 import json, sys
@@ -76,7 +76,7 @@ class Terminal:
 
 @pytest.fixture(scope="session")
 def clone(tmp_path_factory) -> Path:
-    """Return a folder with a copy of the files that blocks name, and in build/ the models of docs/index.md."""
+    """Return a folder with a copy of the files that blocks name, and in work/ the models of docs/index.md."""
     clone = tmp_path_factory.mktemp("files")
     for name in FILES:
         shutil.copytree(REPOSITORY / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -86,8 +86,8 @@ def clone(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def converted(clone) -> Path:
     terminal = Terminal(clone, {}, HERE)
-    terminal.type(GO_TO_BUILD.code)
-    terminal.folder = clone / "build"
+    terminal.type(GO_TO_WORK.code)
+    terminal.folder = clone / "work"
     for block in (CONVERT, CONVERT_ALL):
         for line in block.commands:
             terminal.type(line)
@@ -98,7 +98,7 @@ def converted(clone) -> Path:
 def terminal(clone, hub, tmp_path, request):
     """Yield a terminal in a folder with links to the clone's, for a user of the Hub named `you`."""
     hub.tokens[hub.token] = "you"
-    folder = tmp_path / "work"
+    folder = tmp_path / "clone"
     folder.mkdir()
     for name in {Path(name).parts[0] for name in FILES}:
         (folder / name).symlink_to(clone / name)
@@ -123,10 +123,10 @@ def check(page: str, blocks: list[pages.Block], terminal: Terminal, converted: P
     """Run blocks of a page in order, and compare what they print with what the page shows."""
     if page != "README.md":
         if any(CONVERT.commands[0] in block.code for block in blocks):
-            terminal.type(GO_TO_BUILD.code)
+            terminal.type(GO_TO_WORK.code)
         else:
-            shutil.copytree(converted, terminal.folder / "build", symlinks=True)
-        terminal.folder /= "build"
+            shutil.copytree(converted, terminal.folder / "work", symlinks=True)
+        terminal.folder /= "work"
     for block in blocks:
         printed = ""
         for line in block.commands:

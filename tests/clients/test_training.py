@@ -100,6 +100,28 @@ def test_trl_computes_the_loss_of_the_next_words():
     assert {row[-1] for row in trainer.train_dataset["input_ids"]} == {model.config.eos_token_id}
 
 
+@pytest.mark.parametrize(("strategy", "apart"), [("bfd", True), ("bfd_split", True), ("wrapped", False)])
+def test_trl_keeps_packed_texts_apart_unless_it_wraps_them(strategy, apart):
+    from trl import SFTConfig, SFTTrainer
+
+    assert SFTConfig("sft", bf16=False).packing_strategy == "bfd"
+    packing = {"packing": True, "packing_strategy": strategy, "max_length": 24, "per_device_train_batch_size": 1}
+    trainer = SFTTrainer(
+        transformers.AutoModelForCausalLM.from_pretrained("converted/gpt"),
+        SFTConfig("sft", bf16=False, report_to=[], **packing),
+        train_dataset=Dataset.from_dict({"text": ["今天天气很好。", "天气不好。"] * 8}),
+        processing_class=AutoTokenizer.from_pretrained("converted/gpt"),
+    )
+    batch, model = first_batch(trainer)
+    row = batch["input_ids"][0]
+    begin, end = ((row == model.config.eos_token_id).nonzero().flatten()[:2] + 1).tolist()  # of the second text
+    batch.pop("labels")
+    with torch.inference_mode():
+        together = model(**batch, use_cache=False).logits[0, begin:end]
+        alone = model(row[None, begin:end]).logits[0]
+    assert torch.allclose(together, alone, atol=1e-4) == apart
+
+
 def test_trl_computes_the_loss_of_pairs():
     from trl import RewardConfig, RewardTrainer
 

@@ -54,6 +54,13 @@ def test_no_auto_class_gives_transformers_own():
             assert auto_class._model_mapping[RoFormerConfig].__module__.startswith("modeling_roformer"), name
 
 
+def test_names_of_transformers_stay_its_own():
+    """As README.md says of `from transformers import RoFormerForMaskedLM`."""
+    for name in ("RoFormerModel", "RoFormerForMaskedLM", "RoFormerConfig", "RoFormerTokenizer"):
+        own = getattr(transformers, name)
+        assert own.__module__.startswith("transformers.") and own is not getattr(modeling_roformer, name)
+
+
 def test_registering_twice_is_harmless(folder):
     modeling_roformer.registration.registry.register()
     assert type(transformers.AutoModel.from_pretrained(folder)).__module__ == "modeling_roformer.model"

@@ -70,6 +70,18 @@ def test_every_page_is_found():
         assert name == "index.md" or f"({name})" in PAGES["docs/index.md"], page
 
 
+def table(text: str) -> list[str]:
+    """Return the first column of the first table of a text, without its heading."""
+    return re.findall(r"^\| ([^|]+?) \|", text.partition("| --- |")[2].partition("\n\n")[0], re.MULTILINE)
+
+
+def test_the_first_lines_of_the_readme_say_for_which_jobs_it_is_not():
+    elsewhere = table(PAGES["docs/should-i-use-this.md"].partition("**Others do this better today:**")[2])
+    named = table("\n".join(PAGES["README.md"].splitlines()[:10]))
+    assert len(named) == 2 and set(named) <= set(elsewhere)
+    assert "(docs/should-i-use-this.md)" in "\n".join(PAGES["README.md"].splitlines()[:15])
+
+
 def test_make_has_the_targets_that_are_shown():
     makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
     targets = re.findall(r"^make (\w[\w-]*)", PAGES["README.md"] + CONTRIBUTING, re.MULTILINE)

@@ -8,7 +8,7 @@ from helpers.paths import REPOSITORY
 
 OPENINGS = re.compile(r"(What|Which|Whether|Of|Where|Those|That|How|When|If|As)\b")
 FOLDERS = sorted(
-    path.name for path in REPOSITORY.iterdir() if path.is_dir() and not path.name.startswith((".", "build"))
+    path.name for path in REPOSITORY.iterdir() if path.is_dir() and not path.name.startswith((".", "build", "work"))
 )
 
 

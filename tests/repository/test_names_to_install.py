@@ -16,7 +16,18 @@ COMMAND = re.compile(
     r"(?:(?:pip|tool) )?(?:install|download|wheel|add|run))(?=\s)\n?"
     rf"(?P<words>(?:(?:{_SPACE}|(?<=\n))(?:'[^'\n]*'|\"[^\"\n]*\"|[^\s'\"`();,&|\\#]+))+)"
 )
-WITH_VALUE = {"--constraint", "-c", "--requirement", "-r", "--target", "-t", "--index-url", "--wheel-dir", "-w"}
+WITH_VALUE = {
+    "--constraint",
+    "-c",
+    "--requirement",
+    "-r",
+    "--target",
+    "-t",
+    "--index-url",
+    "--wheel-dir",
+    "-w",
+    "--torch-backend",
+}
 NAME = re.compile(r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?", re.ASCII)
 
 
@@ -54,7 +65,7 @@ def named(words: list[str]) -> set[str]:
 
 def files() -> dict[str, str]:
     """Return every text that a reader or a program may see, by its path."""
-    hidden = re.compile(r"/(\.(?!ci/)[^/]*|__pycache__|[^/]*\.egg-info|build|dist)/")
+    hidden = re.compile(r"/(\.(?!ci/)[^/]*|__pycache__|[^/]*\.egg-info|build|dist|work)/")
     found = {}
     for path in sorted(REPOSITORY.rglob("*")):
         place = f"/{path.relative_to(REPOSITORY)}"
