@@ -21,7 +21,9 @@ FILES = ("examples", "benchmarks", "tests/fixtures")  # those of the clone that 
 HERE = Path(sys.prefix)  # the environment of the tests, whose installation is editable
 BLOCKS = {page: [block for block in pages.blocks(page) if block.extra is None] for page in pages.PAGES}
 WITH_RAY = {page: [block for block in pages.blocks(page) if block.extra == "ray"] for page in pages.PAGES}
-_, GO_TO_WORK, CONVERT, CONVERT_ALL = BLOCKS["docs/index.md"][:4]  # every page of docs/ starts in that folder
+# Every page of docs/ starts in the folder to which the first of these blocks leads.
+(GO_TO_WORK,) = (block for block in BLOCKS["docs/index.md"] if " cd work " in block.code)
+CONVERT, CONVERT_ALL = (block for block in BLOCKS["docs/index.md"] if block.commands)
 
 INTERPRETER = """
 import json, sys
