@@ -1,5 +1,6 @@
 """Fixtures that all tests share."""
 
+import gc
 import os
 import random
 import signal
@@ -55,6 +56,14 @@ def pytest_runtest_setup(item):
     np.random.seed(seed)  # noqa: NPY002
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(seed)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_collection():
+    """Freeze imported objects: Trainer collects garbage before each training, which would take longer than it does."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

@@ -26,6 +26,8 @@ from modeling_roformer import NezhaModel, RoFormerForCausalLM, RoFormerForMasked
 from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.tf_exporter import export_tf
 
+pytestmark = pytest.mark.slow  # its fixtures start the command several times
+
 FIXTURES = REPOSITORY / "tests" / "fixtures"
 LEGACY, KERAS, PYTORCH = FIXTURES / "legacy", FIXTURES / "keras", FIXTURES / "pytorch"
 WIDTH, NARROW = 24, 10  # the fixtures' hidden size, and that of factorised embeddings here

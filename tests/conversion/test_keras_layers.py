@@ -445,7 +445,7 @@ def edited(content: bytes, edits) -> bytes:
 
 
 # Never other examples: the HDF5 library is not made for any bytes at all.
-@settings(max_examples=150, derandomize=True)
+@settings(max_examples=50, derandomize=True)
 @given(EDITS, st.booleans())
 def test_any_change_of_an_hdf5_file(tmp_path, edits, same_length):
     content = (FIXTURES / "triplet" / "best_model.h5").read_bytes()

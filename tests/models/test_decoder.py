@@ -162,12 +162,11 @@ def test_assisted_decoding_is_greedy_decoding(kind, segments):
     """Candidates are tried several at once; they see what they would see one by one."""
     model, other = make_model(**KINDS[kind]), make_model(**KINDS[kind], seed=3)
     token_type_ids = None if segments is None else torch.tensor(segments)
-    for seed in range(2):
-        ids = torch.randint(5, 20, (1, 9), generator=torch.Generator().manual_seed(seed))  # few words, which recur
-        expected = naive_greedy(model, ids, 12, token_type_ids).tolist()
-        for how in ({"prompt_lookup_num_tokens": 3}, {"assistant_model": other}):
-            found = model.generate(ids, token_type_ids=token_type_ids, max_new_tokens=12, do_sample=False, **how)
-            assert found.tolist() == expected
+    ids = torch.randint(5, 20, (1, 9), generator=torch.Generator().manual_seed(0))  # few words, which recur
+    expected = naive_greedy(model, ids, 12, token_type_ids).tolist()
+    for how in ({"prompt_lookup_num_tokens": 3}, {"assistant_model": other}):
+        found = model.generate(ids, token_type_ids=token_type_ids, max_new_tokens=12, do_sample=False, **how)
+        assert found.tolist() == expected
 
 
 def test_an_assistant_knows_the_segments():

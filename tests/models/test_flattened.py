@@ -269,6 +269,7 @@ def test_generate_continues_one_text_per_row(fields, use_cache):
     assert model.generate(ids, attention_mask=mask, position_ids=positions, **options).equal(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [{}, LINEAR], ids=["softmax", "linear"])
 def test_compiled_models_generate(fields):
     torch._dynamo.reset()

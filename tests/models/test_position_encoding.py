@@ -126,6 +126,7 @@ def make_decoder(encoding, **fields):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", OTHERS)
 def test_compiled_and_exported_it_is_the_same(encoding):
     model = make_model(encoding, num_hidden_layers=1)

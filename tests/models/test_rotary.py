@@ -116,6 +116,7 @@ def test_positions_are_per_sample():
                 torch.testing.assert_close(rotated[sample, token, head], expected)
 
 
+@pytest.mark.slow
 def test_compiles_whole_and_gives_the_same():
     """The compiled form is the real one of equation 34; the eager one multiplies complex numbers."""
 

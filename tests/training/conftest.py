@@ -1,17 +1,7 @@
 """Fixtures of all tests of training."""
 
-import gc
-
 import pytest
 from transformers import Trainer
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_collection():
-    """Freeze imported objects: Trainer collects garbage before each training, which would take longer than it does."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture

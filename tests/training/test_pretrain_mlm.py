@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 from helpers.messages import assert_states
@@ -51,10 +49,9 @@ def run(folder, monkeypatch, capfd):
 
 def test_from_nothing_and_from_what_came_out(run, folder):
     arguments = ["--tokenizer", VOCAB, "--config", "config.json", "--eval", "corpus.txt", "--output", "run"]
-    words = ["stages.yaml", "--corpus", "corpus.txt", "--logging-steps", "1", *map(str, arguments)]
-    done = subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert_states(done.stdout.splitlines()[-1], "run/model", "run/curves.png")
+    code, out, err = run(*arguments)
+    assert code == 0, err
+    assert_states(out.splitlines()[-1], "run/model", "run/curves.png")
     model = AutoModelForMaskedLM.from_pretrained("run/model")
     assert isinstance(model, RoFormerForMaskedLM) and model.config.hidden_size == 16
     assert model.config.max_position_embeddings == 1536  # the default, which is longer than any stage

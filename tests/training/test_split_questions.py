@@ -5,7 +5,6 @@ import random
 
 import pytest
 from helpers.messages import assert_states
-from helpers.script_process import run
 
 SCRIPT, PARTS = "split_questions.py", ("train", "validation", "test")
 OPTIONS = ("--question", "q", "--passage", "p", "--output", "split")
@@ -30,7 +29,7 @@ def test_no_group_is_in_two_parts_and_nothing_is_lost(tmp_path, run_here):
     shuffled = random.Random(0).sample(ROWS, len(ROWS))
     write(tmp_path / "one.jsonl", shuffled[:100])
     write(tmp_path / "two.jsonl", shuffled[90:])  # ten rows are in both
-    code, out, err = run(SCRIPT, tmp_path, "one.jsonl", "two.jsonl", *OPTIONS, "--group", "article")
+    code, out, err = run_here(SCRIPT, tmp_path, "one.jsonl", "two.jsonl", *OPTIONS, "--group", "article")
     assert code == 0, err
     parts = {part: read(tmp_path / "split", part) for part in PARTS}
     found = [(row["question"], row["passage"], row["group"]) for part in PARTS for row in parts[part]]

@@ -138,6 +138,7 @@ def test_triplets_that_share_a_text_are_in_one_block_but_for_its_last():
     assert len(blocks_of(rings)) == 7
 
 
+@pytest.mark.slow
 def test_no_text_is_left_whole_where_the_other_is_cut(run, tmp_path):
     """The longer of a whole and a cut text would be the one that was shorter, and A's length would tell which."""
     some = random.Random(0)
@@ -180,6 +181,7 @@ def test_the_same_seed_makes_the_same_triplets_and_another_does_not(run, tmp_pat
         assert (read(tmp_path, "test") == first) == same
 
 
+@pytest.mark.slow
 def test_of_near_duplicates_one_is_used(run, tmp_path):
     texts = [make_statute(matter) for matter in MATTERS]
     copies = [text.replace("杭州市", "宁波市") for text in texts]
@@ -189,6 +191,7 @@ def test_of_near_duplicates_one_is_used(run, tmp_path):
     assert len(begun) == len(set(begun)) <= len(MATTERS)
 
 
+@pytest.mark.slow
 def test_of_statutes_with_one_title_one_is_used(run, tmp_path):
     texts = [make_statute(matter) for matter in MATTERS]
     title = re.compile("^.*")
@@ -201,6 +204,7 @@ def test_of_statutes_with_one_title_one_is_used(run, tmp_path):
     assert len({matter_of(text) for text in begun}) == len(begun) <= len(MATTERS)
 
 
+@pytest.mark.slow
 def test_the_other_statute_is_on_another_matter_and_written_alike(run, tmp_path):
     """The same matter in another place, and the punctuation of another source, would tell nothing but style."""
     other = str.maketrans("，。", ",。")
@@ -230,7 +234,11 @@ def test_bad_input_is_named_and_nothing_is_written(run, tmp_path):
         assert_states(refusal(few, *SIZES, tokenizer=tmp_path / place), *words)
     assert_states(refusal([make_statute(matter) for matter in MATTERS], *SIZES, "--train", 1), "--train", "two")
     assert_states(refusal(few, *SIZES, "--least", 401), "--most", 400, "--least", 401)
-    # Two statutes for validation, of two levels: nothing to choose from.
+
+
+@pytest.mark.slow
+def test_two_statutes_of_two_levels_give_no_triplet(run, tmp_path):
+    """There is nothing to choose from."""
     levels = [make_statute(matter, ("杭州市", "浙江省")[i % 2]) for i, matter in enumerate(MATTERS[:20])]
     two = ("--test", 2, "--validation", 2, "--seed")
     codes = [run(levels, *SIZES, *two, seed, "--output", f"of {seed}") for seed in range(6)]

@@ -114,6 +114,7 @@ def results(folder):
     return json.loads((folder / "results.json").read_text(), parse_constant=pytest.fail)
 
 
+@pytest.mark.slow
 def test_it_learns_and_records_true_ranks(folder, run_here):
     options = ["--hard-negatives", 1, "--words", "--max-length", 9, "--bf16"]
     code, out, err = run(SCRIPT, folder, *arguments("runs", "--seeds", 3, 4, *options))
