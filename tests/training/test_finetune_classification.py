@@ -54,6 +54,7 @@ def results(folder):
     return json.loads((folder / "run" / "results.json").read_text(), parse_constant=pytest.fail)
 
 
+@pytest.mark.slow
 def test_one_file_is_split_and_learned(folder):
     words = [*OPTIONS, "--train", "texts.tsv", "--epochs", "12"]
     done = subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True, cwd=folder)

@@ -105,6 +105,7 @@ def test_missing_files_are_named(folder):
         read_glue("qqp", folder / "glue")
 
 
+@pytest.mark.slow
 def test_the_script(folder):
     """All kinds of scores, in a process of its own."""
     (folder / "private").mkdir()

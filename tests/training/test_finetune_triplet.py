@@ -43,6 +43,7 @@ def without_times(result):
     return {name: value for name, value in result.items() if name != "log"}
 
 
+@pytest.mark.slow
 def test_seeds_baselines_and_the_best_model(folder):
     options = ["--seeds", 0, 1, "--baselines", "--max-length", 32, "--bf16"]
     code, out, err = run(SCRIPT, folder, *arguments("runs", *options))
