@@ -24,7 +24,7 @@ demo: $(PACKAGE)
 
 test: $(TOOLS)
 	@echo "the tests take about 6 to 8 minutes on two idle cores; a failure is printed at once"
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --dist worksteal
 
 # The property tests on new random examples, 20 times as many as in `test`, which draws the same examples in every run.
 test-random: $(TOOLS)
@@ -32,7 +32,7 @@ test-random: $(TOOLS)
 
 # The tests that compile, export or start processes. They take as long as the others together.
 test-slow: $(TOOLS)
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 -m slow
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --dist worksteal -m slow
 
 # The tests that need Ray, one at a time: each uses all cores.
 test-ray: $(RAY)

@@ -26,6 +26,10 @@ def _local_addresses(host, *args, **kwargs):
     return _getaddrinfo(host, *args, **kwargs)
 
 
+def _no_sync(file):
+    """Skip `os.fsync`, which waits for the disk thousands of times in all: no test cuts the power."""
+
+
 class Failures:
     """Prints each failure when it happens. pytest prints all of them again at the end."""
 
@@ -44,6 +48,7 @@ def pytest_configure(config):
     if not hasattr(config, "workerinput"):  # the process that prints, not a worker of pytest-xdist
         config.pluginmanager.register(Failures(config))
     socket.getaddrinfo = _local_addresses
+    os.fsync = _no_sync
     if settings.default.derandomize:
         properties.ignore_loaded_modules()
 

@@ -148,7 +148,7 @@ HEADS = {
 
 
 @pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
 def test_every_head_there_and_back(head, dtype, tmp_path):
     architecture = head.split()[0]
     saved(tmp_path / "model", architecture, dtype=getattr(torch, dtype), **HEADS[head])

@@ -39,6 +39,7 @@ def test_use_does_not_change_the_fingerprint(tokenizer):
     assert Hasher.hash(tokenizer) != fresh
 
 
+@pytest.mark.slow
 def test_fingerprint_is_that_of_the_next_process(tokenizer):
     code = (
         "import sys\n"
