@@ -125,6 +125,7 @@ def test_commands_without_a_model_import_neither_torch_nor_transformers(tmp_path
     assert "RoFormer" in ran.stdout and "Traceback" not in ran.stderr
 
 
+@pytest.mark.slow
 def test_converting_needs_no_model_and_gives_the_same(start, tmp_path):
     """Every family in one process that has imported no model class."""
     (tmp_path / "all").mkdir()
@@ -165,6 +166,7 @@ def test_code_of_commands_takes_transformers_from_the_registration():
     assert found == {"model_cards/kinds.py"}  # which reads names only
 
 
+@pytest.mark.slow
 def test_a_program_named_roformer_has_models_from_the_start(start):
     out, _ = start("""  # modeling_roformer.cli
 import modeling_roformer
@@ -174,6 +176,7 @@ print(AutoModel.from_config(AutoConfig.for_model("roformer", num_hidden_layers=1
     assert out == "modeling_roformer.model\n"
 
 
+@pytest.mark.slow
 def test_a_public_name_registers_the_package_in_a_script_that_starts_without_models(start):
     out, _ = start("""
 import sys

@@ -19,6 +19,7 @@ def one_thread(monkeypatch):
     torch.set_num_threads(threads)
 
 
+@pytest.mark.slow
 def test_each_way_and_each_length_has_a_row(tmp_path, monkeypatch, capfd, one_thread):
     code, _, _ = run_script(
         BENCHMARKS / "generation.py", ["--quick", "--output", tmp_path / "found"], monkeypatch, capfd

@@ -73,7 +73,7 @@ def test_words_and_numbers_that_the_corpus_lacks(make):
         min_size=1,
     )
 )
-@max_examples(60)
+@max_examples(30)
 def test_no_text_of_the_corpus_is_unknown(make, documents):
     documents = [*documents, "天气天气"]
     entries, tokenizer, _ = make(documents)
@@ -86,6 +86,7 @@ def test_a_word_that_is_too_long_for_the_tokenizer_is_left_out(make):
     assert tokenizer.tokenize("x" * 201) == ["[UNK]"] and not any("xx" in entry for entry in entries)
 
 
+@pytest.mark.slow
 def test_the_same_in_any_process_and_in_any_chunks(make, tmp_path, monkeypatch):
     documents = [f"{DOCUMENTS[i % 3]} {a}{b}ing" for i, a in enumerate("bdfhjlp") for b in "aeou"]
     first, _, report = make(documents)

@@ -366,6 +366,7 @@ def test_all_but_the_tokenizer_does_without_transformers():
     assert done.stdout.splitlines() == ["[]", "True False", "True modeling_roformer.tokenization.tokenizer"]
 
 
+@pytest.mark.slow
 def test_of_jieba_only_the_dictionary_is_read(words):
     """Its import warns of escapes that a later Python will refuse. Without rjieba the same words are found."""
     code = (
@@ -388,6 +389,7 @@ def test_of_jieba_only_the_dictionary_is_read(words):
     assert re.fullmatch(".*user_dict.*\n.*user_dict.*\n", done.stderr)
 
 
+@pytest.mark.slow
 def test_without_jieba_only_a_user_dict_is_refused():
     code = (
         "import sys; sys.modules['jieba'] = None\n"
