@@ -104,7 +104,8 @@ def test_convert_and_info(saved, told, family):
         assert (stated["family"], stated["parameters"]) == (FAMILIES[family], model.num_parameters())
 
 
-@pytest.mark.parametrize("kind", ["bare", *(pytest.param(kind, marks=pytest.mark.slow) for kind in MORE_KINDS)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["bare", *MORE_KINDS])
 def test_embed_and_rank(saved, roformer, folder, kind):
     (folder / "corpus.txt").write_text("\n".join(CORPUS), encoding="utf-8")
     vectors = folder / f"{kind}-vectors"
@@ -149,6 +150,7 @@ def test_export_onnx(saved, roformer, folder, level):
         assert Tokenizer.from_file(str(exported / "tokenizer.json")).encode(*PAIR).ids == pair["input_ids"][0].tolist()
 
 
+@pytest.mark.slow
 def test_vocab_and_vocab_init(saved, roformer, folder):
     """In several processes, which import the program again where processes are spawned."""
     (folder / "documents.txt").write_text("判决书，明月和判决。\n" * 40, encoding="utf-8")
@@ -169,6 +171,7 @@ def test_vocab_and_vocab_init(saved, roformer, folder):
     assert type(model).__module__ == "modeling_roformer.heads" and len(tokenizer) == model.config.vocab_size
 
 
+@pytest.mark.slow
 def test_bundle_push_and_pull(hub, saved, roformer, folder):
     roformer("bundle", saved / "v2", "bundled")
     for name in ("heads.py", "model.py", "rotary.py"):
@@ -181,6 +184,7 @@ def test_bundle_push_and_pull(hub, saved, roformer, folder):
         assert hub.repos["somebody/v2"].files()[file.name] == (folder / "pulled" / file.name).read_bytes(), file
 
 
+@pytest.mark.slow
 def test_export_tf(saved, roformer, folder):
     roformer("export-tf", saved / "v2", "v2-tf")
     written, source = (TensorBundle(place / "bert_model.ckpt") for place in (folder / "v2-tf", LEGACY / "v2"))
