@@ -41,14 +41,14 @@ class LoadedWhole(Model):
         """Load a checkpoint as in transformers, but raise an error unless the backbone is complete.
 
         transformers initialises missing weights at random and lists them in a report; such a backbone computes garbage.
-        A missing head, or cross-attention that is missing in all layers, is initialised at random, as in transformers.
-        Calls with `output_loading_info=True`, `ignore_mismatched_sizes=True` or a `state_dict` are left to
-        transformers.
+        A missing head, or cross-attention that is missing in all layers, is initialised at random, as in transformers;
+        so is a head of other shapes with `ignore_mismatched_sizes=True`, for another number of labels. Calls with
+        `output_loading_info=True` or a `state_dict` are left to transformers.
 
         Raises:
             ValueError: naming weights of the backbone that are missing, misshapen or unexpected.
         """
-        asked = (kwargs.get(name) for name in ("output_loading_info", "ignore_mismatched_sizes", "state_dict"))
+        asked = (kwargs.get(name) for name in ("output_loading_info", "state_dict"))
         if any(value is not None and value is not False for value in asked):
             return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         quiet = {**kwargs, "output_loading_info": True, "ignore_mismatched_sizes": True}
@@ -63,6 +63,10 @@ class LoadedWhole(Model):
                 config.prefix_lm = True
             args = args[1:] if args and isinstance(args[0], cls.config_class) else args
             model, report = load(pretrained_model_name_or_path, *args, **quiet)
+        if kwargs.get("ignore_mismatched_sizes"):  # for a head with other labels, not for the backbone
+            backbone = model._backbone_prefix()
+            misshapen = {entry for entry in report["mismatched_keys"] if entry[0].startswith(backbone)}
+            report = {**report, "mismatched_keys": misshapen}
         model.check_loaded(report, pretrained_model_name_or_path)
         model._warn_of_other_attention(pretrained_model_name_or_path, *args, **kwargs)
         return model
@@ -136,10 +140,14 @@ class LoadedWhole(Model):
             offset = offset_of(config, encoder.get_parameter(FREQUENCIES).data, f"encoder.{FREQUENCIES}")
             encoder.get_parameter(OFFSET).data.copy_(offset)
 
+    def _backbone_prefix(self) -> str:
+        """Return the start of the names of the backbone's weights: "" for a bare model."""
+        return f"{self.base_model_prefix}." if hasattr(self, self.base_model_prefix) else ""
+
     def check_loaded(self, report: dict, source: str) -> None:
-        """Raise a ValueError for missing, misshapen or unexpected weights of the backbone in transformers' report."""
-        prefix = f"{self.base_model_prefix}."
-        backbone = prefix if hasattr(self, self.base_model_prefix) else ""
+        """Raise a ValueError for a weight of the backbone that is missing or unexpected, or any misshapen weight, in
+        transformers' report."""
+        prefix, backbone = f"{self.base_model_prefix}.", self._backbone_prefix()
         missing = set(report["missing_keys"])
         drawn = {x for x in self.state_dict() if x.endswith(("feature_map.projection", "encoder.training_steps"))}
         cross = {x for x in self.state_dict() if ".crossattention." in x and not self.config.is_encoder_decoder}
@@ -160,10 +168,14 @@ class LoadedWhole(Model):
                 f"{type(self).__name__} all the same, pass output_loading_info=True"
             )
         if report["mismatched_keys"]:
-            name, found, expected = min(report["mismatched_keys"])
+            # The backbone's come first: for them, ignore_mismatched_sizes is no remedy.
+            order = sorted(report["mismatched_keys"], key=lambda entry: (not entry[0].startswith(backbone), entry[0]))
+            name, found, expected = order[0]
+            is_head = not name.startswith(backbone)
+            remedy = ", or pass ignore_mismatched_sizes=True to initialise the head at random" if is_head else ""
             raise ShapeMismatchError(
                 f"{source} has {name} of shape {tuple(found)}, but the config implies {tuple(expected)}: "
-                "correct the config, or pass ignore_mismatched_sizes=True to initialise such weights at random"
+                f"correct the config{remedy}"
             )
         if unexpected:
             raise ValueError(

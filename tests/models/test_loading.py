@@ -76,8 +76,9 @@ def test_releases_that_need_no_conversion_load_directly():
 def test_a_misshapen_or_missing_weight_of_the_backbone_is_named(folder, load):
     name = WEIGHT.removeprefix("roformer.") if load in (RoFormerModel, AutoModel) else WEIGHT
     change(folder, lambda weights: weights.update({WEIGHT: torch.zeros(32, 63)}))
-    with refused(ShapeMismatchError, folder, name, (32, 63), (32, 64), "ignore_mismatched_sizes=True"):
+    with refused(ShapeMismatchError, folder, name, (32, 63), (32, 64)) as caught:
         load.from_pretrained(folder)
+    assert "ignore_mismatched_sizes" not in str(caught.value)  # it does not help here
     change(folder, lambda weights: weights.pop(WEIGHT))
     with refused(ValueError, folder, name, "output_loading_info=True"):
         load.from_pretrained(folder)
@@ -108,8 +109,9 @@ def test_both_of_two_tied_weights_are_misshapen(fields, tmp_path):
     assert AutoModelForMaskedLM.from_pretrained(tmp_path).config.vocab_size == 100
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"vocab_size": 99}))
-    with refused(ShapeMismatchError, tmp_path, 100, 99, "ignore_mismatched_sizes=True"):
-        AutoModelForMaskedLM.from_pretrained(tmp_path)
+    for options in ({}, {"ignore_mismatched_sizes": True}):
+        with refused(ShapeMismatchError, tmp_path, "roformer.embeddings.word_embeddings.weight", 100, 99):
+            AutoModelForMaskedLM.from_pretrained(tmp_path, **options)
     model, report = AutoModelForMaskedLM.from_pretrained(
         tmp_path, ignore_mismatched_sizes=True, output_loading_info=True
     )
@@ -136,10 +138,42 @@ def test_missing_weights_are_reported_on_request(folder):
     change(folder, lambda weights: weights.pop(WEIGHT))
     _, report = RoFormerForMaskedLM.from_pretrained(folder, output_loading_info=True)
     assert report["missing_keys"] == {WEIGHT}
-    RoFormerForMaskedLM.from_pretrained(folder, ignore_mismatched_sizes=True)
+    RoFormerForMaskedLM.from_pretrained(folder, ignore_mismatched_sizes=True, output_loading_info=True)
     state_dict = RoFormerForMaskedLM(small_config()).state_dict()
     del state_dict[WEIGHT]
     RoFormerForMaskedLM.from_pretrained(None, config=small_config(), state_dict=state_dict)
+
+
+@pytest.mark.parametrize("load", [RoFormerForSequenceClassification, AutoModelForSequenceClassification])
+def test_only_the_head_may_have_other_sizes(tmp_path, load):
+    """`ignore_mismatched_sizes=True` changes the number of labels, and is no leave to complete the backbone."""
+    torch.manual_seed(0)
+    saved = RoFormerForSequenceClassification(small_config(num_labels=3))
+    saved.save_pretrained(tmp_path)
+    with refused(ShapeMismatchError, tmp_path, "classifier.out_proj.bias", (3,), (2,), "ignore_mismatched_sizes=True"):
+        load.from_pretrained(tmp_path, num_labels=2)
+    options = {"num_labels": 2, "ignore_mismatched_sizes": True}
+    loaded = load.from_pretrained(tmp_path, **options)
+    assert loaded.classifier.out_proj.weight.shape == (2, 32) and loaded.classifier.out_proj.weight.isfinite().all()
+    assert torch.equal(loaded.classifier.dense.weight, saved.classifier.dense.weight)
+    for name, tensor in saved.roformer.state_dict().items():
+        assert torch.equal(loaded.roformer.state_dict()[name], tensor), name
+
+    words, layer = "roformer.embeddings.word_embeddings.weight", "roformer.encoder.layer.0."
+    change(tmp_path, lambda weights: weights.update({words: weights[words][:90].clone()}))
+    with refused(ShapeMismatchError, tmp_path, words, (90, 32), (100, 32)) as caught:
+        load.from_pretrained(tmp_path, **options)
+    assert "ignore_mismatched_sizes" not in str(caught.value)
+    change(tmp_path, lambda weights: [weights.pop(name) for name in list(weights) if name.startswith(layer)])
+    with refused(ValueError, tmp_path, f"{layer}attention.output.LayerNorm.bias", 15):
+        load.from_pretrained(tmp_path, **options)
+    _, report = load.from_pretrained(tmp_path, **options, output_loading_info=True)  # as in transformers
+    assert len(report["missing_keys"]) == 16 and len(report["mismatched_keys"]) == 3
+    more = {WEIGHT.replace("layer.1", "layer.5"): torch.zeros(32, 64)}
+    saved.save_pretrained(tmp_path)
+    change(tmp_path, lambda weights: weights.update(more))
+    with refused(ValueError, tmp_path, *more):
+        load.from_pretrained(tmp_path, **options)
 
 
 def test_a_fresh_head_is_no_error(folder, model):
