@@ -5,6 +5,7 @@ HMM=False))`, with which these checkpoints were trained, and is a fast tokenizer
 """
 
 import copy
+import glob
 import json
 import os
 from functools import partial
@@ -22,6 +23,7 @@ from .encoding import AddedTokenSplitter, Assembler, LazyEncodings, Padding, Tok
 from .segmentation import JiebaSegmenter, cut_characters, cut_custom, read_user_dict, words_to_find
 from .vocabulary import (
     VocabularyError,
+    check_same_entries,
     check_vocabulary,
     has_words,
     read_tokenizer_json,
@@ -39,6 +41,13 @@ _BEYOND_TRANSFORMERS = "RoFormerWordTokenizer"
 _REFUSAL = "none: this tokenizer segments words as only the package modeling_roformer can; import it first"
 
 _NAMED_WORDS = 5  # words that a warning names
+
+# Files of an earlier tokenizer in the same folder that loading prefers to those that `save_pretrained` writes.
+# transformers 4 saved special tokens and added tokens in files of their own.
+_PREFERRED = (
+    "tokenizer.json", "added_tokens.json", "special_tokens_map.json", "chat_template.jinja",
+    "additional_chat_templates/*.jinja",
+)  # fmt: skip
 
 # There is a space between Latin words, but none beside a Chinese word.
 _CHINESE = r"[\p{Han}\p{Hiragana}\p{Katakana}\u3000-\u303f\uff00-\uffef]"
@@ -64,8 +73,8 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             [CLS] and `eos_token` is [SEP] by default, for tools that ask for them.
 
     Raises:
-        VocabularyError (a ValueError): [UNK] is missing, an entry occurs twice, or "jieba" is asked of a vocabulary
-            without words.
+        VocabularyError (a ValueError): [UNK] is missing, an entry occurs twice, "jieba" is asked of a vocabulary
+            without words, or vocab.txt and tokenizer.json of a folder differ.
         UserDictionaryError (a ValueError): the file cannot be read, or a line contains a line break.
 
     ```python
@@ -96,11 +105,11 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         sep_token="[SEP]", pad_token="[PAD]", cls_token="[CLS]", mask_token="[MASK]", tokenize_chinese_chars=True,
         strip_accents=None, add_sep_token=True, **kwargs,
     ):  # fmt: skip
-        source = "the vocabulary"
+        source, other_file = "the vocabulary", None
         if (backend := kwargs.pop("tokenizer_object", None)) is not None:
             vocab = backend.get_vocab(with_added_tokens=False)
         elif vocab is None and kwargs.get("tokenizer_file") is not None:
-            source = kwargs["tokenizer_file"]
+            source, other_file = kwargs["tokenizer_file"], kwargs.get("vocab_file")
             vocab, saved_lower_case, saved_strip_accents = read_tokenizer_json(source)
             do_lower_case = saved_lower_case if do_lower_case is None else do_lower_case
             strip_accents = saved_strip_accents if strip_accents is None else strip_accents
@@ -137,6 +146,8 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             self._vocabulary, self.unk_token_id, self._normalizer, self.word_segmentation is not None
         )
         self._find_added_tokens()
+        if other_file is not None:  # a tokenizer that was saved earlier or later, by another program
+            check_same_entries(self._vocabulary, source, self.get_vocab(), other_file)
         if self.user_dict:
             self._warn_of_user_words()
 
@@ -237,7 +248,15 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             config_file.write_text(content, encoding="utf-8")
         if not legacy_format:
             file_names = super()._save_pretrained(save_directory, file_names, legacy_format, filename_prefix)
-        return file_names + self.save_vocabulary(os.fspath(save_directory), filename_prefix)
+        file_names += self.save_vocabulary(os.fspath(save_directory), filename_prefix)
+        # They go last: a process killed before leaves two vocabularies, which loading refuses if they differ.
+        written = {Path(name).resolve() for name in file_names}
+        prefix = glob.escape(f"{filename_prefix}-") if filename_prefix else ""
+        for pattern in _PREFERRED:
+            for path in Path(save_directory).glob(prefix + pattern):
+                if path.resolve() not in written:
+                    path.unlink(missing_ok=True)  # another process may have removed it
+        return file_names
 
     def save_vocabulary(self, save_directory, filename_prefix=None):
         """Write vocab.txt, and return its path in a tuple."""

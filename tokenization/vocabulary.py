@@ -78,6 +78,26 @@ def check_vocabulary(vocabulary, unk_token, source="the vocabulary"):
         raise VocabularyError(f"{source} must number its entries from 0 to {len(vocabulary) - 1} without gaps")
 
 
+def check_same_entries(vocabulary, source, entries, vocab_file):
+    """Raise VocabularyError if vocab.txt differs from the vocabulary in the tokenizer.json of the same folder.
+
+    Args:
+        vocabulary: entry -> id in tokenizer.json, the file `source`.
+        entries: those of `vocabulary`, and added tokens, which vocab.txt may have too.
+        vocab_file: the path of vocab.txt.
+    """
+    other = read_vocabulary(vocab_file)
+    differing = [entry for entry in vocabulary if other.get(entry) != vocabulary[entry]]
+    differing += [entry for entry, number in other.items() if entries.get(entry) != number]
+    if differing:
+        entry = differing[0]
+        here, there = (known.get(entry, "missing") for known in (entries, other))
+        raise VocabularyError(
+            f"{source} and {vocab_file} have different vocabularies: the id of {entry[:50]!r} is {here} in the first, "
+            f"{there} in the second; keep the one with which the model was trained, and delete the other"
+        )
+
+
 def write_vocabulary(vocabulary, path):
     """Write vocab.txt, atomically."""
     entries = sorted(vocabulary, key=vocabulary.get)

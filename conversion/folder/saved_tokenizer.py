@@ -7,7 +7,6 @@ from ...tokenization import RoFormerTokenizer
 from ..errors import CheckpointError
 from .legacy_folder import TOKENIZER, VOCABULARY
 from .settings import read_fields
-from .vocabulary import read_vocabulary
 
 CONFIG = "tokenizer_config.json"
 # Classes, without "Fast", that split like this package's: into words, or into characters if there are no words.
@@ -42,13 +41,6 @@ def read_tokenizer(folder: Path) -> RoFormerTokenizer:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise CheckpointError(f"{folder} has a tokenizer that cannot be read: {sentence_of(error)}") from None
-    if (folder / VOCABULARY).is_file() and (folder / TOKENIZER).is_file():
-        for entry, number in read_vocabulary(folder / VOCABULARY).ids.items():
-            if entries.get(entry) != number:
-                raise CheckpointError(
-                    f"{folder} has two tokenizers: {entry!r} is {number} in {VOCABULARY}, but "
-                    f"{entries.get(entry, 'missing')} in {TOKENIZER}; keep the file that the model was trained with"
-                )
     return tokenizer
 
 
