@@ -768,7 +768,7 @@ TROUBLES = {
     ),
     "a number for a token": (edit_config("tokenizer_config.json", cls_token=3), ["tokenizer", "cls_token"]),
     "no ids": (lambda f: (f / "added_tokens.json").write_text('{"[新]": null, "[旧]": "a"}'), ["old", "tokenizer"]),
-    "two tokenizers": (two_tokenizers, ["old", "'照'", 97, "vocab.txt", "tokenizer.json"]),
+    "two tokenizers": (two_tokenizers, ["old", "'海'", 97, "vocab.txt", "tokenizer.json"]),
     "broken settings": (lambda f: (f / "generation_config.json").write_text("{"), ["generation_config.json"]),
     "settings of another kind": (write_text("generation_config.json", "[1]"), ["generation_config.json"]),
     "no vocabulary": (lambda f: (f / "vocab.txt").unlink(), ["vocab.txt", "missing"]),
