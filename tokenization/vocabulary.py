@@ -98,6 +98,14 @@ def check_same_entries(vocabulary, source, entries, vocab_file):
         )
 
 
+def check_same_files(vocab_file, tokenizer_file):
+    """Raise VocabularyError if a vocab.txt and a tokenizer.json with a WordPiece model differ, as loading does."""
+    vocabulary, _, _ = read_tokenizer_json(tokenizer_file)
+    tokens = json_object(tokenizer_file, LARGE).get("added_tokens") or ()
+    added = {token["content"]: token["id"] for token in tokens}
+    check_same_entries(vocabulary, tokenizer_file, vocabulary | added, vocab_file)
+
+
 def write_vocabulary(vocabulary, path):
     """Write vocab.txt, atomically."""
     entries = sorted(vocabulary, key=vocabulary.get)

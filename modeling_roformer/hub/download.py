@@ -86,7 +86,7 @@ def _copy(file: RepoFile, snapshot: Path, folder: Path) -> None:
     cached = snapshot / file.path
     shutil.copyfile(cached, target)
     # In the cache, a link points to a file that is named by the checksum with which the Hub sent it.
-    if not {file.blob_id, cached.resolve().name} & set(_checksums(target)):
+    if not {file.blob_id, cached.resolve().name} & set(checksums(target)):
         cached.resolve().unlink()
         cached.unlink(missing_ok=True)
         raise HubError(
@@ -95,7 +95,7 @@ def _copy(file: RepoFile, snapshot: Path, folder: Path) -> None:
         )
 
 
-def _checksums(path: Path) -> Iterator[str]:
+def checksums(path: Path) -> Iterator[str]:
     """Yield git's id of a file, its SHA-256, and git's id of the pointer with this SHA-256 (Git LFS, version 1)."""
     size = path.stat().st_size
     with open(path, "rb") as content:

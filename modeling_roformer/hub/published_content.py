@@ -11,11 +11,13 @@ from ..files.reading import read_json, read_whole
 from ..model_cards.facts import safetensors_header
 from ..model_cards.kinds import why_package_is_needed
 from ..model_cards.metadata import metadata_of
+from ..tokenization.vocabulary import check_same_files
 from .published_files import published_files
 from .remote_code import files_with_code, missing_code
 
 CARD = "README.md"
 WEIGHTS, INDEX, GRAPH = "model.safetensors", "model.safetensors.index.json", "onnx/model.onnx"
+VOCABULARY, TOKENIZER, WORDPIECE = "vocab.txt", "tokenizer.json", "WordPiece"
 SETTINGS = ("config.json", "generation_config.json", "tokenizer_config.json", "adapter_config.json")
 PATH_FIELD = re.compile(r".*name_or_path|(vocab|merges|tokenizer|special_tokens_map)_file|user_dict")
 NEEDS_PACKAGE = """
@@ -47,6 +49,10 @@ def published_content(directory: Path, with_code: bool, tell: Callable[[str], ob
         if (directory / name).exists() and name not in found:
             raise ValueError(f"{directory / name} contains a private key or a token of the Hub: remove it there")
     _check_weights(directory, found)
+    if {VOCABULARY, TOKENIZER} <= found.keys() and read_json(found[TOKENIZER]).get("model", {}).get(
+        "type"
+    ) == WORDPIECE:
+        check_same_files(found[VOCABULARY], found[TOKENIZER])
     for name, path in found.items():
         if name.lower().endswith(".onnx"):
             _check_graph(path, name, found, tell)

@@ -2,21 +2,31 @@
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from time import sleep
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+from huggingface_hub.hf_api import RepoFile, RepoFolder
 from huggingface_hub.utils import validate_repo_id
 
 from ..model_cards import card_of_folder
+from .download import checksums
 from .errors import LOG_IN, HubError, hub_bars, hub_error, may_pass, usable_token
-from .published_content import CARD, INDEX, WEIGHTS, published_content, with_needs
+from .published_content import CARD, INDEX, TOKENIZER, VOCABULARY, WEIGHTS, published_content, with_needs
 
 logger = logging.getLogger(__name__)
 WAITS = (2, 8)  # seconds before the second and the third try
 # A weight file, of which there may be shards and variants (model.fp16.safetensors), or the index of shards.
 _WEIGHTS = re.compile(r"(.*/)?model((\.[^/]+?)?(-\d{5}-of-\d{5})?\.safetensors|\.safetensors\.index(\.[^/]+)?\.json)")
+_SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
+# Graphs that `roformer export-onnx`, optimum and sentence-transformers make of weights, with their data.
+_GRAPHS = re.compile(r"(onnx|openvino)/.+|[^/]+\.onnx([._]data[^/]*)?")
+_TOKENIZER_FILES = re.compile(
+    r"vocab\.txt|(tokenizer|tokenizer_config|added_tokens|special_tokens_map)\.json"
+    r"|chat_template\.jinja|additional_chat_templates/[^/]+\.jinja"
+)
+ADAPTER = "adapter_config.json"
 
 
 def push(
@@ -34,8 +44,10 @@ def push(
 ) -> str:
     """Publish a saved model on the Hub, in one commit.
 
-    The folder is only read. Weights in the repository that those of the folder replace (one file instead of shards, or
-    the reverse, of one variant) are deleted; other files of the repository stay. If the Hub is busy (429, 500, 502,
+    The folder is only read. Files of the repository that would be loaded in place of what the folder has, or that were
+    made of other weights, are deleted in the same commit: weights (one file instead of shards, or the reverse, of one
+    variant), the other files of an earlier tokenizer, and graphs for ONNX Runtime and OpenVINO, unless the weights are
+    there already. Other files of the repository stay. If the Hub is busy (429, 500, 502,
     503, 504) or the connection breaks, the push is tried again, twice. Hidden files, files of training and files that
     look like credentials are not sent, and of a path of this machine in the settings only the last part is.
 
@@ -51,14 +63,16 @@ def push(
         commit_message: one line.
         token: if None, the one from HF_TOKEN or `hf auth login`. It never appears in errors.
         progress: show huggingface_hub's bars on stderr.
-        tell: called with a sentence that names the files that are not sent, unless all of them are hidden.
+        tell: called with a sentence that names the files that are not sent, unless all of them are hidden, and with
+            one that names the graphs and the tokenizer's files that were deleted.
 
     Returns:
         The repository's address, or the pull request's.
 
     Raises:
         ValueError: the folder is not a complete model, or has a link that leads out of it; nothing has been sent.
-        HubError: the Hub refused, or could not be reached. The same call can be repeated.
+        HubError: the Hub refused, or could not be reached, or files there do not fit those of the folder. The same call
+            can be repeated.
 
     Example:
         >>> push("my-model", "me/my-model", with_code=True, private=True)
@@ -73,6 +87,7 @@ def push(
     api = HfApi(token=token)
     message = commit_message or f"Upload {directory.resolve().name}{' with code' if with_code else ''}"
     before: set[int] | None = None  # pull requests that were open before
+    deleted: set[str] = set()
 
     def send() -> str:
         """Make the commit or open the pull request; return the address. If the commit was made before, nothing
@@ -100,9 +115,14 @@ def push(
             card = Path(api.hf_hub_download(repository, CARD, revision=parent.sha)).read_text(encoding="utf-8")
         content = files | {CARD: with_needs(card, directory, with_code).encode("utf-8")}
         added = [CommitOperationAdd(name, data) for name, data in sorted(content.items())]
+        outdated = _outdated_tokenizer(there, content)
+        graphs = [name for name in there if _GRAPHS.fullmatch(name) and name not in content]
+        if graphs and _has_new_weights(files, api.list_repo_tree(repository, recursive=True, revision=parent.sha)):
+            outdated += graphs
+        deleted.update(outdated)
         commit = api.create_commit(
             repository,
-            [*added, *map(CommitOperationDelete, _replaced(there, content))],
+            [*added, *map(CommitOperationDelete, _replaced(there, content) + outdated)],
             commit_message=message,
             revision=revision,
             create_pr=create_pr,
@@ -117,13 +137,18 @@ def push(
     for wait in (*WAITS, None):
         try:
             with hub_bars(progress):
-                return send()
+                address = send()
         except Exception as error:
             if wait is None or not may_pass(error):
                 is_first = wait == WAITS[0]  # of later tries, the one before may have succeeded without a response
                 sure = "nothing was published" if is_first else "the push failed, and can be repeated"
                 raise hub_error(error, f"{repo_id}: {sure}", token, "write") from None
             sleep(wait)
+        else:
+            if deleted:
+                names = ", ".join(sorted(deleted))
+                tell(f"deleted there, since they belong to other weights or another tokenizer: {names}")
+            return address
     raise AssertionError  # the last try returns or raises
 
 
@@ -135,11 +160,32 @@ def _check_fit(there: Collection[str], written: Collection[str], directory: Path
             f"{dense[0]} there belongs to other weights, and {directory} has no modules.json: delete both there, or "
             "push the folder that `roformer convert` writes of RoFormer-Sim"
         )
+    if ADAPTER in there and ADAPTER not in written:
+        raise HubError(
+            f"with {ADAPTER} there, transformers loads the adapter and its base model, not the weights of {directory}: "
+            "push to another repository, or delete the adapter there"
+        )
     if {WEIGHTS, INDEX}.isdisjoint(written) and not {WEIGHTS, INDEX}.isdisjoint(there):
         raise HubError(
             f"{directory} has a graph alone, and its config.json would replace that of the weights there: push it to "
             "another repository, or push a folder with the weights and onnx/"
         )
+
+
+def _outdated_tokenizer(there: Iterable[str], written: Collection[str]) -> list[str]:
+    """Return the files of an earlier tokenizer that are not written again; loading would mix them with the new one."""
+    if {VOCABULARY, TOKENIZER}.isdisjoint(written):
+        return []
+    return [name for name in there if _TOKENIZER_FILES.fullmatch(name) and name not in written]
+
+
+def _has_new_weights(files: Mapping[str, Path | bytes], there: Iterable[RepoFile | RepoFolder]) -> bool:
+    """Return whether the weights in `files`, or the graphs of a folder without weights, are others than those there."""
+    ids = {file.path: file.blob_id for file in there if isinstance(file, RepoFile)}
+    paths = {name: path for name, path in files.items() if isinstance(path, Path)}
+    weights = [name for name in paths if name == WEIGHTS or _SHARD.fullmatch(name)]
+    known = [name for name in weights or filter(_GRAPHS.fullmatch, paths) if name in ids]
+    return not known or any(ids[name] not in checksums(paths[name]) for name in known)
 
 
 def _replaced(there: Iterable[str], written: Collection[str]) -> list[str]:
