@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
-from .pooler_copy import DENSE, has_pooler_copy, write_pooler_copy
+from .pooler_copy import DENSE, has_pooler_copy, renew_pooler_copy
 from .rotary import FREQUENCIES, OFFSET, offset_of
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ else:
 
 logger = logging.get_logger(__name__)
 Model = PreTrainedModel if TYPE_CHECKING else object
+ADAPTER = "adapter_config.json"
 SAVE = inspect.signature(PreTrainedModel.save_pretrained)
 
 
@@ -76,7 +77,13 @@ class LoadedWhole(Model):
         options = SAVE.bind(self, save_directory, *args, **kwargs).arguments
         suffix = f".{options['variant']}" if options.get("variant") else ""
         folder = Path(save_directory)
-        has_copy = options.get("is_main_process", True) and has_pooler_copy(folder, folder / DENSE)
+        is_main = options.get("is_main_process", True)
+        if is_main and not self._hf_peft_config_loaded and (folder / ADAPTER).is_file():
+            raise ValueError(
+                f"{folder} has an adapter ({ADAPTER}), which from_pretrained would apply to these weights, merged or "
+                "not: save the model into a new folder, or delete the adapter first"
+            )
+        has_copy = is_main and has_pooler_copy(folder, folder / DENSE)
         whole, index = folder / f"model{suffix}.safetensors", folder / f"model.safetensors.index{suffix}.json"
         try:
             super().save_pretrained(save_directory, *args, **kwargs)
@@ -87,7 +94,7 @@ class LoadedWhole(Model):
                 outdated = whole if any(folder.glob(f"model{suffix}-?????-of-?????.safetensors")) else index
                 outdated.unlink(missing_ok=True)  # another process may have removed it
         if has_copy:
-            write_pooler_copy(folder)
+            renew_pooler_copy(folder)
 
     def has_pooler_weights(self, report: dict, source: str) -> bool:
         """Return whether the checkpoint has a pooler that the config lacks; raise an error without its activation."""

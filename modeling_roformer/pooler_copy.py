@@ -1,5 +1,6 @@
 """The copy of RoFormer-Sim's pooler that sentence-transformers reads, which does not use a model's own pooler."""
 
+import shutil
 from pathlib import Path
 
 import torch
@@ -7,7 +8,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 POOLERS = ("roformer.pooler.dense.", "pooler.dense.")  # key prefixes in models with a head, and without one
-DENSE, WEIGHTS = "2_Dense", "model.safetensors"
+DENSE, WEIGHTS, MODULES = "2_Dense", "model.safetensors", "modules.json"
 
 
 def pooler_weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -28,6 +29,18 @@ def has_pooler_copy(folder: Path, dense: Path) -> bool:
     except (OSError, SafetensorError):  # most folders have no Dense
         return False
     return copy.keys() == own.keys() and all(torch.equal(copy[name], own[name]) for name in own)
+
+
+def renew_pooler_copy(folder: Path) -> None:
+    """Write the copy of an earlier model's pooler again, or remove it with the list of modules that names it.
+
+    Without a pooler, the folder is one of transformers alone: sentence-transformers would apply the earlier model's.
+    """
+    if pooler_weights(folder):
+        write_pooler_copy(folder)
+        return
+    (folder / MODULES).unlink(missing_ok=True)
+    shutil.rmtree(folder / DENSE)
 
 
 def write_pooler_copy(folder: Path) -> None:

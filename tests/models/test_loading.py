@@ -376,6 +376,21 @@ def test_an_adapter_replaces_no_weights(tmp_path, size):
     )
 
 
+def test_a_merged_model_is_not_saved_beside_its_adapter(tmp_path):
+    """from_pretrained would apply the adapter a second time: the outputs differed by 1.0."""
+    tiny().save_pretrained(tmp_path / "base")
+    base = RoFormerModel.from_pretrained(tmp_path / "base")
+    adapted = peft.get_peft_model(base, peft.LoraConfig(target_modules=["query", "key"], init_lora_weights=False))
+    adapted.save_pretrained(tmp_path / "adapter")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "adapter").iterdir()}
+    merged = adapted.merge_and_unload()
+    with refused(ValueError, tmp_path / "adapter", "adapter_config.json"):
+        merged.save_pretrained(tmp_path / "adapter")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "adapter").iterdir()} == before
+    merged.save_pretrained(tmp_path / "merged")
+    assert_same(merged, AutoModel.from_pretrained(tmp_path / "merged"))
+
+
 def test_a_save_that_fails_removes_nothing(tmp_path, monkeypatch):
     """The disk is full at the third shard: what was there before is what is loaded."""
     before = tiny()
