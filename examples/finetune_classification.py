@@ -133,6 +133,7 @@ def main() -> None:
                 text = f"Fine-tuned on {sizes['train']:,} labelled texts; {sizes['validation']:,} chose the epoch."
                 facts = {name: vars(chosen)[name] for name in ("learning_rate", "batch_size", "epochs", "patience")}
                 card = {"base": chosen.model, "data": [chosen.train], "hyperparameters": facts | {"seed": seed}}
+                card["pairs"] = "text_pair" in texts
                 source = vars(chosen)[tested] or chosen.train, tested
                 run.save(trainer.model, tokenizer, text, "text-classification", scores[tested], source, **card)
             results[seed] = {"scores": scores, "log": trainer.state.log_history}

@@ -123,6 +123,7 @@ def main() -> None:
                 text = f"Fine-tuned on {len(tasks[task]['train']):,} texts or pairs of GLUE {TASKS[task].title}."
                 card = {"base": places[name], "data": [chosen.data], "name": f"{name}-{task}"}
                 card["hyperparameters"] = {"learning rate": rate, "epochs": chosen.epochs, "seed": seed}
+                card["pairs"] = "pair" in tasks[task]["train"].column_names
                 card["scores"] = {TASKS[task].score: score / 100}
                 source = f"{published_name(chosen.data)}:{task}", "validation"
                 tokenizer = trainer.processing_class

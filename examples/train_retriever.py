@@ -146,7 +146,8 @@ def main() -> None:
                 card = {"base": chosen.model, "data": [chosen.train], "hyperparameters": options, "scores": scores}
                 with run.saving() as folder:
                     model.save(str(folder), create_model_card=False)
-                    write_trained_card(folder, chosen.output.resolve().name, text, **card)
+                    name = chosen.output.resolve().name
+                    write_trained_card(folder, name, text, place=f"{name}/model", **card)
             run.results[TRAINED] = trained = trained | {seed: result}
             run.save_results()
             shutil.rmtree(place)

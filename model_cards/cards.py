@@ -16,11 +16,15 @@ from .releases import RELEASES
 from .usage import example, task_of
 
 CARDS = Path(__file__).parent
-UNITS = {
-    "word": "Words are segmented by jieba with its own dictionary. Another segmenter gives other ids, and worse results"
-    " without\n  any error.",
-    "character": "Every Chinese character is a token; there is no word segmentation.",
-}
+WORDS = (
+    "Words are segmented by jieba with its own dictionary{more}. Another segmenter gives other ids, and worse results"
+    " without\n  any error."
+)
+OTHER_WORDS = (
+    "Words are segmented by a function that is not saved: pass it as `word_segmentation` when loading the tokenizer."
+)
+CHARACTERS = "Every Chinese character is a token; there is no word segmentation."
+PARTS = ("license", "language", "title", "training", "results", "place", "pairs", "tokenizer")
 NOT_PUBLISHED = "Not published."
 OWNER = '\nThe owner of the checkpoint can replace "not published" by what is missing there.'
 NO_KIND = "A checkpoint of a kind that modeling-roformer does not support."
@@ -41,7 +45,8 @@ def card_for(source_name: str, config: dict, word_level: bool, **facts: object) 
         word_level: whether the vocabulary has words (entries of two or more Han characters).
         **facts: further rows of the table of facts by name, with underscores for spaces; None leaves a row out. Of a
             generic card, `license` and `language` are metadata, `title` is the heading, `training` and `results` are
-            the Markdown of sections.
+            the Markdown of sections. `place` is the folder in the example, by default the name of the source, which
+            classifies two texts if `pairs` is true. `tokenizer` is the content of tokenizer_config.json.
 
     Example:
         >>> card = card_for("chinese_roformer_L-6_H-384_A-6.zip", config, word_level=True, dtype="float32")
@@ -49,10 +54,12 @@ def card_for(source_name: str, config: dict, word_level: bool, **facts: object) 
     """
     name = checkpoint_name(source_name)
     card = published_checkpoints().get(name)
-    metadata = {key: facts.pop(key, None) for key in ("license", "language", "title", "training", "results")}
-    rows = facts_of(name, config, word_level, facts)
+    metadata = {key: facts.pop(key, None) for key in PARTS}
+    tokenizer = metadata["tokenizer"] = metadata["tokenizer"] or {}
+    rows = facts_of(name, config, word_level, facts, tokenizer)
     is_trained = metadata["training"] is not None  # since then; it may have the name of its base model
-    if card is not None and not is_trained and is_published(name, config, word_level):
+    is_same = is_published(name, config, word_level) and segmentation_of(tokenizer, word_level) == "jieba" * word_level
+    if card is not None and not is_trained and is_same:
         return card.read_text(encoding="utf-8").replace(START, f"## This copy\n\n{facts_table(rows)}")
     return generic_card(name, config, word_level, rows, metadata)
 
@@ -82,7 +89,7 @@ def is_published(name: str, config: dict, word_level: bool) -> bool:
     )
 
 
-def facts_of(name: str, config: dict, word_level: bool, facts: dict) -> dict[str, object]:
+def facts_of(name: str, config: dict, word_level: bool, facts: dict, tokenizer: dict) -> dict[str, object]:
     """Return the rows of the table of facts: those of the configuration, then `facts`."""
     vocab_size = config.get("vocab_size")
     rows = {
@@ -94,23 +101,45 @@ def facts_of(name: str, config: dict, word_level: bool, facts: dict) -> dict[str
         "attention heads": size_of(config, "num_attention_heads"),
         "feed-forward size": size_of(config, "intermediate_size"),
         "vocabulary": f"{vocab_size:,} entries" if isinstance(vocab_size, int) else None,
-        "vocabulary's unit": unit_of(config, word_level),
+        "vocabulary's unit": unit_of(config, word_level, tokenizer),
     }
     # File names stay as they are.
     return rows | {key.replace("_", " ") if key.isidentifier() else key: value for key, value in facts.items()}
 
 
-def unit_of(config: dict, word_level: bool) -> str | None:
+def unit_of(config: dict, word_level: bool, tokenizer: dict) -> str | None:
     """Return the unit of Chinese tokens, "word" or "character"; None for a model with tokenizers of any kind."""
     if kind_of(config, word_level) == "seq2seq":
         return None
-    return "word" if word_level else "character"
+    return "word" if segmentation_of(tokenizer, word_level) else "character"
+
+
+def segmentation_of(tokenizer: dict, word_level: bool) -> str:
+    """Return what segments words: "jieba", "jieba and more" words, "custom" for a function, or "" for nothing.
+
+    A tokenizer of a vocabulary with words may be saved without their segmentation.
+    """
+    if not word_level or tokenizer.get("word_segmentation", "auto") is None:
+        return ""
+    if tokenizer.get("word_segmentation") == "custom":
+        return "custom"
+    return "jieba and more" if tokenizer.get("user_dict") else "jieba"
+
+
+def note_on_words(tokenizer: dict, word_level: bool) -> str:
+    """Return the sentence on the segmentation of words, for the section on limitations."""
+    known = segmentation_of(tokenizer, word_level)
+    if known in ("", "custom"):
+        return OTHER_WORDS if known else CHARACTERS
+    more = " and the words of `user_dict`, which are saved\n  with the tokenizer" if known != "jieba" else ""
+    return WORDS.format(more=more)
 
 
 def generic_card(name: str, config: dict, word_level: bool, rows: dict[str, object], metadata: dict) -> str:
-    """Return the card of a checkpoint that is not a release; `metadata` are the five facts for its other parts."""
+    """Return the card of a checkpoint that is not a release; `metadata` are the facts for its other parts."""
     kind = described_kind(config, word_level)
-    task, unit = task_of(config, word_level), unit_of(config, word_level)
+    task, tokenizer = task_of(config, word_level), metadata["tokenizer"]
+    unit = unit_of(config, word_level, tokenizer)
     fields = {
         "language": metadata["language"] or ("zh" if word_level else None),
         "library_name": "transformers",
@@ -127,10 +156,10 @@ def generic_card(name: str, config: dict, word_level: bool, rows: dict[str, obje
         owner="" if metadata["training"] and metadata["results"] else OWNER,
         training=metadata["training"] or NOT_PUBLISHED,
         results=metadata["results"] or NOT_PUBLISHED,
-        usage=example(name, config, word_level),
+        usage=example(metadata["place"] or name, config, word_level, bool(metadata["pairs"])),
         loads_with=rows.get("loads with") or loads_with(config, why_package_is_needed(config)),
         length=kind.length if kind else "The maximum length of its inputs is not published.",
-        unit=f"\n- {UNITS[unit]}" if unit else "",
+        unit=f"\n- {note_on_words(tokenizer, word_level)}" if unit else "",
         citation=(kind or KINDS["roformer"]).citation,
     )
     return f"---\n{block}\n---\n\n{body.replace(START, facts_table(rows))}"

@@ -27,6 +27,8 @@ DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat1
 def measure(directory: str | Path, word_level: bool) -> dict[str, object]:
     """Return the facts of a saved model: kind, parameters, dtype, how it loads, and size and SHA-256 of its weights.
 
+    With them is `tokenizer`, the content of tokenizer_config.json, by which `card_for` says how texts are segmented.
+
     Raises SafetensorError or OSError if a file cannot be read, ValueError if a shard is missing.
 
     >>> measure("roformer-mini-zh", word_level=True)["parameters"]
@@ -46,6 +48,7 @@ def measure(directory: str | Path, word_level: bool) -> dict[str, object]:
         "parameters": sum(prod(shape) for _, shape in tensors) or None,
         "dtype": ", ".join(sorted({DTYPES.get(dtype, dtype) for dtype, _ in tensors})) or None,
         "loads with": loads_with(config, reason),
+        "tokenizer": tokenizer_config,
     } | {f"{FILE}{path.name}": file_fact(path) for path in files}
 
 

@@ -36,12 +36,14 @@ def write_trained_card(
         folder: folder of the saved model.
         name: name of the model, for the title and the `model-index`.
         training: Markdown for the section on training.
-        base: model from which training started, a folder or a name on the Hub; None for random weights.
+        base: model from which training started, a folder or a name on the Hub; None for random weights. Only a name on
+            the Hub becomes the field `base_model`, or for a folder, the one in its card.
         data: sources of the training data. Those on the Hub become the field `datasets`.
         hyperparameters: settings of the training by name, listed after `training`; None leaves one out.
         scores: scores for the `model-index` and the section on results. Their `dataset_name` is a `published_name`.
         results: Markdown for the section on results, in place of a line per score.
-        **facts: further facts for `card_of_folder`, such as `language` and `license`.
+        **facts: further facts for `card_of_folder`: `language` and `license`; `place`, the folder in the example, such
+            as `classifier/model`, by default `name`; `pairs`, for a classifier of pairs of texts.
 
     Raises a ValueError, and writes nothing, if a score is not finite.
 
@@ -58,8 +60,7 @@ def write_trained_card(
     results = results or "\n".join(f"- {_line(score)}" for score in scores)
     facts = {"base_model": published_name(base) if base else None, **facts}
     card = ModelCard(card_of_folder(folder, name, training=training, results=results, **facts))
-    base = published_base(base) if base else None
-    card.data.base_model = base if base and _is_repository(base) else None
+    card.data.base_model = published_base(base) if base else None
     on_hub = [str(source).partition(":")[0] for source in data if "/" in str(source) and not Path(source).exists()]
     card.data.datasets = [source for source in on_hub if _is_repository(source)] or None
     if scores:
@@ -84,18 +85,20 @@ def published_name(source: str | Path) -> str:
     return path.parent.name if path.name == "model" else path.name
 
 
-def published_base(base: str | Path) -> str:
-    """Return the base model for a card: a name on the Hub, or that in the card of a folder, or the name of the folder.
+def published_base(base: str | Path) -> str | None:
+    """Return the repository of the base model on the Hub: `base` itself, or that in the card of a folder, or None.
 
     A card that cannot be read names no base model: it must not cost the training that is to be saved.
     """
-    card = Path(base) / CARD
+    if not Path(base).exists():
+        return str(base) if _is_repository(str(base)) else None
     known = None
     with suppress(OSError, ValueError):
-        known = metadata_of(card.read_text(encoding="utf-8")).get("base_model")
+        known = metadata_of((Path(base) / CARD).read_text(encoding="utf-8")).get("base_model")
     if isinstance(known, list):
         known = known[0] if known else None
-    return str(known or published_name(base))
+    # Cards of earlier versions have names of folders there, which have no owner.
+    return known if isinstance(known, str) and "/" in known and _is_repository(known) else None
 
 
 def _is_repository(name: str) -> bool:

@@ -19,6 +19,7 @@ TASKS = {
 # The Hub's pipeline tag -> name of the pipeline, if it differs.
 PIPELINES = {"sentence-similarity": "triplet-matching"}
 TEXT = '"今天天气很好，我想去公园玩。"'
+PAIR = '{"text": "今天天气很好。", "text_pair": "今天天气不错。"}'
 ARGUMENTS = {
     "fill-mask": '"今天[MASK]很好，我想去公园玩。"',
     "text-generation": '"今天天气不错", do_sample=True, top_p=0.95, max_new_tokens=32',
@@ -88,14 +89,17 @@ def task_of(config: dict, word_level: bool) -> str:
     return next((task for head, task in TASKS.items() if architecture.endswith(head)), "feature-extraction")
 
 
-def example(name: str, config: dict, word_level: bool) -> str:
-    """Return a few lines of Python that use the checkpoint, to follow `import modeling_roformer`."""
+def example(name: str, config: dict, word_level: bool, pairs: bool = False) -> str:
+    """Return a few lines of Python that use the checkpoint, to follow `import modeling_roformer`.
+
+    With `pairs`, it is a classifier of pairs of texts.
+    """
     task, literal = task_of(config, word_level), json.dumps(name.replace("`", "'"), ensure_ascii=False)
     if makes_sentences(config, word_level):
         return SENTENCES.replace("{name}", literal)
     if task in WITHOUT_PIPELINE:
         return WITHOUT_PIPELINE[task].replace("{name}", literal)
-    arguments = ARGUMENTS.get(task, TEXT)
+    arguments = PAIR if pairs and task == "text-classification" else ARGUMENTS.get(task, TEXT)
     return PIPELINE.format(pipeline=PIPELINES.get(task, task), name=literal, arguments=arguments)
 
 

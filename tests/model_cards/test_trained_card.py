@@ -1,14 +1,17 @@
 """The card of a trained model: the facts are where the Hub looks for them and where people do, and no path is in it."""
 
 import pytest
+import torch
 import yaml
 from helpers.messages import refused
 from helpers.small_models import small_config
 from huggingface_hub import EvalResult, ModelCard
 
-from modeling_roformer import RoFormerForMaskedLM, RoFormerForSequenceClassification
-from modeling_roformer.model_cards import write_card
+from modeling_roformer import RoFormerForMaskedLM, RoFormerForSequenceClassification, RoFormerTokenizer
+from modeling_roformer.model_cards import card_of_folder, write_card
+from modeling_roformer.model_cards.facts import read_facts
 from modeling_roformer.model_cards.trained_card import published_name, write_trained_card
+from modeling_roformer.training import Run
 
 
 @pytest.fixture
@@ -38,11 +41,11 @@ def test_all_facts(folder, tmp_path):
     )  # fmt: skip
     text = (folder / "README.md").read_text(encoding="utf-8")
     metadata = yaml.safe_load(text.split("---\n")[1])
-    facts = "library_name", "pipeline_tag", "base_model", "datasets", "language", "metrics"
+    facts = "library_name", "pipeline_tag", "datasets", "language", "metrics"
     assert [metadata[name] for name in facts] == [
-        "transformers", "text-classification", "mini", ["somebody/reviews"], "zh", ["accuracy", "macro_f1"]
+        "transformers", "text-classification", ["somebody/reviews"], "zh", ["accuracy", "macro_f1"]
     ]  # fmt: skip
-    assert metadata["model-index"][0]["name"] == "classifier"
+    assert "base_model" not in metadata and metadata["model-index"][0]["name"] == "classifier"
     results = ModelCard(text).data.eval_results
     assert {(r.task_type, r.dataset_name, r.dataset_split, r.metric_type, r.metric_value) for r in results} == {
         ("text-classification", "reviews", "test", "accuracy", 0.75),
@@ -70,11 +73,23 @@ def test_base_of_a_base(folder, tmp_path):
     assert card.data.base_model is None and "base model" not in card.text
 
 
-def test_a_base_that_the_hub_could_not_have(folder, tmp_path):
-    (tmp_path / "模型").mkdir()
-    write_trained_card(folder, "classifier", "Fine-tuned.", base=tmp_path / "模型")
-    card = ModelCard.load(folder / "README.md")
-    assert card.data.base_model is None and "| base model | 模型 |" in card.text
+@pytest.mark.parametrize(("base", "card", "expected"), [
+    ("somebody/roformer", None, "somebody/roformer"),
+    ("bert-base-chinese", None, "bert-base-chinese"),  # an old name on the Hub, without an owner
+    ("mini", "", None), ("模型", "", None), ("runs/mini", "", None),
+    ("mini", "somebody/roformer", "somebody/roformer"), ("mini", "[somebody/roformer, b]", "somebody/roformer"),
+    ("mini", "start", None),  # a folder, in a card of an earlier version
+    ("mini", "/home/me/start", None), ("mini", "../start", None), ("gone/of/mine", None, None), ("/gone", None, None),
+])  # fmt: skip
+def test_only_a_repository_is_the_base_model_on_the_hub(folder, tmp_path, monkeypatch, base, card, expected):
+    monkeypatch.chdir(tmp_path)
+    if card is not None:
+        (tmp_path / base).mkdir(parents=True)
+        (tmp_path / base / "README.md").write_text(f"---\nbase_model: {card}\n---\n" if card else "# Mine\n")
+    write_trained_card(folder, "classifier", "Fine-tuned.", base=base)
+    written = ModelCard.load(folder / "README.md")
+    assert written.data.base_model == expected
+    assert f"| base model | {published_name(base)} |" in written.text
 
 
 @pytest.mark.parametrize("card", [
@@ -119,3 +134,51 @@ def test_names_without_paths(tmp_path, monkeypatch):
     assert [published_name(place) for place in places] == [
         "texts.csv", "texts.csv", "run", "run", "gone.csv", "nyu-mll/glue:sst2"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize(("name", "title"), [("model", "tickets"), ("bert-mrpc", "bert-mrpc")])
+def test_the_example_of_a_run_loads_the_folder_of_its_model(tmp_path, monkeypatch, pairs, name, title):
+    """It runs beside the run's folder; a classifier of pairs gets a pair, which its segments show."""
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    tokenizer = RoFormerTokenizer({entry: number for number, entry in enumerate(["[PAD]", "[UNK]", *SPECIAL, *"今天"])})
+    model = RoFormerForSequenceClassification(small_config(vocab_size=len(tokenizer)))
+    Run(tmp_path / "runs" / "tickets").save(model, tokenizer, "Fine-tuned.", name=name, pairs=pairs)
+    card = ModelCard.load(tmp_path / "runs" / "tickets" / name / "README.md")
+    assert f"\n# {title}\n" in card.text and str(tmp_path) not in str(card)
+    code = card.text.partition("```python\n")[2].partition("```")[0]
+    assert f'"tickets/{name}"' in code
+    monkeypatch.chdir(tmp_path / "runs")
+    segments, forward = [], RoFormerForSequenceClassification.forward
+
+    def record(self, *args, **kwargs):
+        segments.append(kwargs["token_type_ids"].unique().tolist())
+        return forward(self, *args, **kwargs)
+
+    monkeypatch.setattr(RoFormerForSequenceClassification, "forward", record)
+    exec(code, {})
+    assert segments == [[0, 1] if pairs else [0]]
+
+
+SPECIAL = ["[CLS]", "[SEP]", "[MASK]"]
+
+
+def test_the_card_says_what_segments_words(tmp_path):
+    words = {entry: number for number, entry in enumerate(["[PAD]", "[UNK]", *SPECIAL, "天气", "今"])}
+    RoFormerForMaskedLM(small_config(vocab_size=len(words))).save_pretrained(tmp_path)
+    cards = {}
+    for name, options in {
+        "jieba": {}, "more": {"user_dict": ["天气"]}, "characters": {"word_segmentation": None},
+        "custom": {"word_segmentation": list},
+    }.items():  # fmt: skip
+        RoFormerTokenizer(words, **options).save_pretrained(tmp_path)
+        cards[name] = card_of_folder(tmp_path, "mine")
+    assert ["user_dict" in card for card in cards.values()] == [False, True, False, False]
+    assert ["jieba" in card for card in cards.values()] == [True, True, False, False]
+    assert ["`word_segmentation`" in card for card in cards.values()] == [False, False, False, True]
+    units = [read_facts(card)["vocabulary's unit"] for card in cards.values()]
+    assert units == ["word", "word", "character", "word"]
+    assert [f"{unit}-level" in ModelCard(card).data.tags for unit, card in zip(units, cards.values(), strict=True)] == (
+        [True] * 4
+    )

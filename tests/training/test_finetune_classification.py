@@ -79,7 +79,12 @@ def test_one_file_is_split_and_learned(folder):
     assert [(r.dataset_name, r.dataset_split, r.metric_type, r.metric_value) for r in card.data.eval_results] == [
         ("texts.tsv", "test", name, value) for name, value in scores["test"].items()
     ]
-    assert card.data.base_model == "start" and str(folder) not in str(card) and "\n# run\n" in card.text
+    assert (
+        card.data.base_model is None
+        and "| base model | start |" in card.text
+        and str(folder) not in str(card)
+        and "\n# run\n" in card.text
+    )
     assert_states(card.text, "24 labelled texts", "learning rate: 0.03", "batch size: 4", "seed: 0")
 
 

@@ -70,11 +70,12 @@ class Run:
             EvalResult(task, data, data, metric, value, dataset_split=tested_on[1])
             for metric, value in (scores or {}).items()
         ]
-        title = self.folder.resolve().name if name == "model" else name
+        run = self.folder.resolve().name
+        title, place = run if name == "model" else name, f"{run}/{name}"
         with self.saving(name) as folder:
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
-            write_trained_card(folder, title, training, scores=results, **card)
+            write_trained_card(folder, title, training, scores=results, **{"place": place, **card})
 
     @contextmanager
     def saving(self, name: str = "model") -> Iterator[Path]:
