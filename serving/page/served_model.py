@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from ...output.device import device_of
 from ...registration import transformers
 from ...triplet_matching import AutoModelForTripletMatching
 from ..errors import ServingError
@@ -60,8 +61,7 @@ class ServedModel:
         with named_when_unreadable(folder):
             self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
             self.model = self._auto_class().from_pretrained(folder).eval()
-        if torch.accelerator.is_available():
-            self.model.to(torch.accelerator.current_accelerator())
+        self.model.to(device_of())
         limits = max_length, self.abilities.positions or max_length, self.tokenizer.model_max_length
         self.longest: int = min(limits)
         self.longest_text: int = CHARACTERS * max_length

@@ -19,6 +19,7 @@ from ...data.texts import SAMPLE_BY, Texts, source_names
 from ...files import write_whole
 from ...files.lock import only_writer
 from ...output.console import byte_progress, summary_table
+from ...output.device import device_of
 from ...output.extras import needs_extra
 from ..errors import ServingError
 from ..pooling import check_model
@@ -158,6 +159,8 @@ def embed(
     for source in map(Path, sources):
         if source.is_dir() and source.resolve() in (folder.path.resolve(), *folder.path.resolve().parents):
             raise ServingError(f"{output} is in the folder of the texts, {source}: name a folder next to it")
+    if device is not None and ray is None:  # last, since it imports torch; a worker of Ray may have other devices
+        device_of(device, ServingError)
 
     with only_writer(folder.path, ServingError), byte_progress(progress) as bar:
         begun = folder.run() or {}

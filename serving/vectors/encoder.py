@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...output.console import no_transformers_bar, no_warnings
+from ...output.device import device_of
 from ..errors import ServingError
 from ..model_folder import TOKENIZER_FILES, named_when_unreadable, read_model_folder
 from ..pooling import check_model, is_normalised, pool, pooling_of, stated_length
@@ -66,7 +67,7 @@ class TextEncoder:
         overlap: do not truncate texts, but split them into chunks of `max_length` tokens, each with the last `overlap`
             tokens of the one before; see `rows`.
         dtype: in which the model computes, one of `DTYPES`; the vectors are float32.
-        device: a torch device; an accelerator by default, if there is one.
+        device: cpu, or an accelerator, such as cuda or cuda:1; see `device_of`.
         batch_tokens: most tokens of a batch, padding included.
 
     Raises:
@@ -96,7 +97,7 @@ class TextEncoder:
 
         from ...registration import transformers
 
-        self.device = torch.device(device or torch.accelerator.current_accelerator() or "cpu")
+        self.device = device_of(device, ServingError)
         # The weights of heads are unused.
         with named_when_unreadable(folder), no_transformers_bar(), no_warnings("transformers"):
             model = transformers.AutoModel.from_pretrained(folder, dtype=getattr(torch, dtype))

@@ -1,9 +1,10 @@
 """The device and the processes of a run."""
 
-import torch
 from accelerate import PartialState
 
-ON_CPU = not torch.accelerator.is_available()
+from ...output.device import device_of
+
+ON_CPU = device_of().type == "cpu"
 
 
 def processes() -> PartialState:
