@@ -12,12 +12,15 @@ if TYPE_CHECKING:
     import torch
     from transformers.utils import ModelOutput
 
+MODULES = "modules.json"
+SQRT = "mean_sqrt_len_tokens"
 _MATCHER = ["RoFormerForTripletMatching"]
 # Fields of sentence-transformers before version 6, which had one for each kind.
 _OLDER = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
 # `is_normalised` reads the first, and the second is for training.
 _WITHOUT_EFFECT = ("Normalize", "Dropout")
-_KINDS_WITHOUT_EFFECT = {"mean_sqrt_len_tokens": "mean"}
+# Fields of sentence_bert_config.json that change vectors.
+_OF_ENCODER = ("query_length", "document_length", "query_expansion", "processing_kwargs")
 
 
 def check_model(directory: str | Path) -> Path:
@@ -40,26 +43,27 @@ def pooling_of(folder: Path, config: dict) -> str:
 
     Returns:
         "pooler": RoFormer-Sim's pooler, a linear layer over [CLS]; "bi": the normalised mean over tokens, of a
-        RoFormerForTripletMatching; "cls": the first token; "mean": the mean over tokens, of every other encoder.
+        RoFormerForTripletMatching; "cls": the first token; "mean_sqrt_len_tokens": the sum over tokens, divided by the
+        root of their number; "mean": the mean over tokens, of every other encoder.
 
     Raises:
         ServingError: the files of sentence-transformers state other vectors, or cannot be read.
     """
     has_pooler = config.get("add_pooling_layer") and config.get("pooler_activation") == "linear"
     own = "bi" if config.get("architectures") == _MATCHER else "pooler" if has_pooler else "mean"
-    path = folder / "modules.json"
+    path = folder / MODULES
     if not path.is_file():
         return own
+    modules = modules_of(folder)
     with named_when_unreadable(path):
-        modules = [
-            (module["type"].rpartition(".")[2], folder / module["path"]) for module in json.loads(read_whole(path))
-        ]
         stated = _stated(folder, modules)
+    if stated == [SQRT] and (own == "bi" or is_normalised(folder)):  # the length of the vector is then 1
+        stated = ["mean"]
     expected = {"pooler": ["cls", "Dense"], "bi": ["mean"], "mean": ["mean"]}[own]
     if stated == expected and (own != "pooler" or _has_pooler_as_dense(dict(modules)["Dense"], folder)):
         return own
-    if own == "mean" and stated == ["cls"]:
-        return "cls"
+    if own == "mean" and stated in (["cls"], [SQRT]):
+        return stated[0]
     what = ", ".join(map(str, stated))
     if stated == expected:
         what = f"a Dense without the weights of the model's pooler ({dict(modules)['Dense']})"
@@ -70,25 +74,44 @@ def pooling_of(folder: Path, config: dict) -> str:
 
 
 def is_normalised(folder: Path) -> bool:
-    """Return whether modules.json, which `pooling_of` has read, normalises the vectors."""
-    path = folder / "modules.json"
-    return path.is_file() and any(of["type"].endswith(".Normalize") for of in json.loads(read_whole(path)))
+    """Return whether modules.json normalises the vectors."""
+    return any(name == "Normalize" for name, _ in modules_of(folder))
 
 
-def pool(outputs: "ModelOutput", attention_mask: "torch.Tensor", pooling: str) -> "torch.Tensor":
+def modules_of(folder: Path) -> list[tuple[str, Path]]:
+    """Return the modules of sentence-transformers, each with its folder; none if it did not save the model."""
+    path = folder / MODULES
+    if not path.is_file():
+        return []
+    with named_when_unreadable(path):
+        return [(module["type"].rpartition(".")[2], folder / module["path"]) for module in json.loads(read_whole(path))]
+
+
+def pool(outputs: "ModelOutput", attention_mask: "torch.Tensor", pooling: str, left_out: int = 0) -> "torch.Tensor":
     """Return the vector of each text, (b, hidden_size), not normalised, from a bare model's outputs.
 
     Args:
-        attention_mask: shape (b, s).
+        attention_mask: shape (b, s), with padding on the right.
         pooling: what `pooling_of` returned.
+        left_out: first tokens of each text, those of its prompt, that the vector leaves out.
     """
+    import torch
+
     from ..heads import mean_over_tokens
 
     if pooling == "pooler":
         return outputs.pooler_output
+    states, mask = outputs.last_hidden_state, attention_mask
+    if left_out:
+        mask = mask.clone()
+        mask[:, :left_out] = 0
     if pooling == "cls":
-        return outputs.last_hidden_state[:, 0]
-    return mean_over_tokens(outputs.last_hidden_state, attention_mask)
+        # The first token that counts; of a text without such, its first.
+        return states[torch.arange(len(states), device=states.device), mask.argmax(dim=1)] if left_out else states[:, 0]
+    means, count = mean_over_tokens(states, mask), mask.sum(dim=1, keepdim=True)
+    if left_out:
+        means = means.where(count > 0, 0)  # as sentence-transformers does
+    return means * count.sqrt().to(means.dtype) if pooling == SQRT else means
 
 
 def stated_length(folder: Path) -> int | None:
@@ -109,11 +132,16 @@ def _stated(folder: Path, modules: list[tuple[str, Path]]) -> list[str]:
             chosen = [key for key, value in settings.items() if key.startswith("pooling_mode_") and value]
             older = [_OLDER.get(key, key.removeprefix("pooling_mode_")) for key in chosen] or ["mean"]
             kinds = settings.get("pooling_mode", older)
-            found += [_KINDS_WITHOUT_EFFECT.get(kind, kind) for kind in ([kinds] if isinstance(kinds, str) else kinds)]
+            found += [kinds] if isinstance(kinds, str) else kinds
         elif name not in ("Transformer", *_WITHOUT_EFFECT):
             found.append(name)
     whole = read_json(folder / "config_sentence_transformers.json", default={})
-    return found + [name for name in ("truncate_dim", "default_prompt_name") if whole.get(name) is not None]
+    encoder = read_json(folder / "sentence_bert_config.json", default={})
+    found += [name for name in _OF_ENCODER if encoder.get(name)]
+    # Our tokenizer has the same field, and lower-cases by default.
+    lowers = read_json(folder / "tokenizer_config.json", default={}).get("do_lower_case", True)
+    found += ["do_lower_case"] * bool(encoder.get("do_lower_case") and not lowers)
+    return found + ["truncate_dim"] * (whole.get("truncate_dim") is not None)
 
 
 def _has_pooler_as_dense(place: Path, folder: Path) -> bool:

@@ -17,6 +17,7 @@ from ...output.console import bar_on_stderr
 from ...output.extras import needs_extra
 from ..errors import ServingError
 from ..model_folder import named_when_unreadable
+from ..prompts import TASKS
 from .agreement import MOST, compare, open_session, read_texts
 from .graph import LONGEST
 from .quantization import halve, quantize
@@ -127,6 +128,7 @@ def export_onnx(
             texts=f"{len(sentences):,} texts {source}",
             agreements=agreements,
             word_level=word_level,
+            prompts={task: prompt for task in TASKS if saved.prompts and (prompt := saved.prompts.of(task))},
             note="its language model, which uses a cache, is left out" if saved.leaves_language_model else None,
             files=sorted([CARD, *(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())]),
             seconds=time.perf_counter() - started,

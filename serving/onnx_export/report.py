@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from string import Template
@@ -65,7 +65,7 @@ class OnnxReport:
     """Result of an export and of its comparison with PyTorch.
 
     `agreements` maps the name of each file in onnx/ to its agreement with PyTorch; `texts` describes the texts
-    compared.
+    compared. `prompts` are those that a program puts before queries and documents.
     """
 
     source: Path
@@ -80,6 +80,7 @@ class OnnxReport:
     note: str | None
     files: list[str]
     seconds: float
+    prompts: dict[str, str] = field(default_factory=dict)
 
     def table(self) -> Table:
         """Return the summary as a rich table."""
@@ -92,6 +93,7 @@ class OnnxReport:
             "note": self.note,
             "inputs": ", ".join(self.inputs),
             "outputs": ", ".join(self.outputs),
+            "prompts": _prompts(self) or None,
             "token ids": PYTHON_IDS if self.word_level else "also from tokenizer.json",
             "compared on": self.texts,
             "float32": f"largest difference {found[FLOAT32].difference:.1e}",
@@ -141,9 +143,15 @@ def card_of(saved: SavedModel, report: OnnxReport, folder: Path) -> str:
     return f"---\n{metadata}---\n\n{body.replace(START, facts_table(rows))}"
 
 
+def _prompts(report: OnnxReport) -> str:
+    """Return the prompts with their tasks, quoted, since blanks at their end count."""
+    return ", ".join(f"{json.dumps(prompt, ensure_ascii=False)} ({task})" for task, prompt in report.prompts.items())
+
+
 def _contents(report: OnnxReport) -> str:
     if VECTOR in report.outputs:
-        return f"its encoder; `{VECTOR}` is the vector of a text, of length 1"
+        prompts = f". Put a prompt before each text: {_prompts(report)}" if report.prompts else ""
+        return f"its encoder; `{VECTOR}` is the vector of a text, of length 1{prompts}"
     if report.note:
         return f"its bare model and pooler, whose `pooler_output` is the vector of a sentence; {report.note}"
     return f"the class `{report.architecture}`"

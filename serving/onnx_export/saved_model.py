@@ -12,6 +12,7 @@ from ...output.console import no_transformers_bar, no_warnings
 from ..errors import ServingError
 from ..model_folder import named_when_unreadable, read_model_folder
 from ..pooling import check_model, pooling_of
+from ..prompts import Prompts, prompts_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -28,7 +29,8 @@ class SavedModel:
 
     `architecture` is the class to load: the class in config.json or, for RoFormer-Sim, the bare model without its
     language model (`leaves_language_model`), whose pooled first token is the sentence vector. `pooling` is the kind of
-    vectors if the graph returns those, and the class is then the bare model.
+    vectors if the graph returns those, and the class is then the bare model. `prompts` belong before the texts of
+    vectors, and are not in the graph, which reads token ids.
     """
 
     folder: Path
@@ -36,6 +38,7 @@ class SavedModel:
     architecture: str
     leaves_language_model: bool = False
     pooling: str | None = None
+    prompts: Prompts | None = None
 
 
 def saved_model(directory: str | Path, vectors: bool = False) -> SavedModel:
@@ -48,7 +51,14 @@ def saved_model(directory: str | Path, vectors: bool = False) -> SavedModel:
     architecture, leaves_language_model = _class_to_export(folder / "config.json", config)
     if vectors:
         bare = BARE.get(config["model_type"], "RoFormerModel")
-        return SavedModel(folder, config, bare, pooling=pooling_of(folder, config))
+        pooling = pooling_of(folder, config)
+        prompts = prompts_of(folder, pooling)
+        if prompts and not prompts.pooled:
+            raise ServingError(
+                f"{folder} makes vectors without the tokens of its prompts (include_prompt), which a graph does not "
+                "tell from those of the text: compute them with `roformer embed`, or export without --vectors"
+            )
+        return SavedModel(folder, config, bare, pooling=pooling, prompts=prompts)
     return SavedModel(folder, config, architecture, leaves_language_model)
 
 

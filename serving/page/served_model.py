@@ -12,6 +12,7 @@ from ...triplet_matching import AutoModelForTripletMatching
 from ..errors import ServingError
 from ..model_folder import named_when_unreadable
 from ..pooling import pooling_of
+from ..prompts import Prompts, prompts_of
 from .abilities import LONGEST, TRIPLET, WRITE, Abilities, abilities_of
 
 # Most characters of a text per token that is read: English has about 5, Chinese 2. Longer texts are refused
@@ -77,6 +78,11 @@ class ServedModel:
     def pooling(self) -> str:
         """Kind of vector, as of `pooling_of`."""
         return pooling_of(self._folder, self.model.config.to_dict())
+
+    @cached_property
+    def prompts(self) -> Prompts:
+        """Prompts of the model, as of `prompts_of`."""
+        return prompts_of(self._folder, self.pooling)
 
     @cached_property
     def is_chinese(self) -> bool:

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from ..errors import ServingError
 from ..pooling import pool
+from ..prompts import tokens_left_out
 from .served_model import Reading, ServedModel
 
 
@@ -22,16 +23,24 @@ class Triplet:
 
 
 @torch.inference_mode()
-def vectors(served: ServedModel, texts: list[str], names: list[str]) -> tuple[torch.Tensor, list[Reading]]:
+def vectors(
+    served: ServedModel, texts: list[str], names: list[str], prompts: list[str] | None = None
+) -> tuple[torch.Tensor, list[Reading]]:
     """Return normalised vectors in float32, of shape (n, hidden_size), as `pooling_of` says.
 
-    Texts are run one at a time, so that memory does not grow with their number.
+    Texts are run one at a time, so that memory does not grow with their number. `prompts` are put before them: by
+    default the one for texts that are neither queries nor documents.
     """
-    readings = [served.read(text, name=name) for text, name in zip(texts, names, strict=True)]
+    prompts = prompts or [served.prompts.default] * len(texts)
+    readings = [
+        served.read(prompt + served.checked(text, name), name=name)
+        for prompt, text, name in zip(prompts, texts, names, strict=True)
+    ]
     rows = []
-    for reading in readings:
+    for reading, prompt in zip(readings, prompts, strict=True):
         ids = served.ids(reading)
-        rows.append(pool(served.model.base_model(ids), torch.ones_like(ids), served.pooling))
+        left_out = tokens_left_out(served.tokenizer, served.prompts, prompt)
+        rows.append(pool(served.model.base_model(ids), torch.ones_like(ids), served.pooling, left_out))
     found = F.normalize(torch.cat(rows).float().cpu(), dim=-1)
     _check_finite(found.sum().item())
     return found, readings
@@ -81,7 +90,9 @@ def _larger(scores: dict[str, float]) -> str | None:
 def rank(served: ServedModel, query: str, cases: str) -> tuple[list[str], list[float], list[Reading]]:
     """Rank the cases, one per line, by their cosine with the query: return cases, cosines, and what was read."""
     texts = [served.checked(query, "the query"), *served.checked_lines(cases, "the cases")]
-    rows, readings = vectors(served, texts, ["the query", *(f"case {i}" for i in range(1, len(texts)))])
+    names = ["the query", *(f"case {i}" for i in range(1, len(texts)))]
+    prompts = [served.prompts.query, *[served.prompts.document] * (len(texts) - 1)]
+    rows, readings = vectors(served, texts, names, prompts)
     cosines, order = _cosines(rows).sort(descending=True, stable=True)
     return [texts[1 + i] for i in order.tolist()], cosines.tolist(), readings
 

@@ -72,11 +72,14 @@ class EmbedReport:
 
 
 class ShardEncoder:
-    """Encoder of shards, in this process or in a worker of Ray. `identity` is that of the model."""
+    """Encoder of shards, in this process or in a worker of Ray.
 
-    def __init__(self, model: Path, identity: str, options: dict, vector_dtype: str, keep_text: bool):
+    `identity` is that of the model, `options` are arguments of `TextEncoder`, and `stored` those of `shard_file`.
+    """
+
+    def __init__(self, model: Path, identity: str, options: dict, stored: dict):
         self.encoder = TextEncoder(model, **options)
-        self.vector_dtype, self.keep_text = vector_dtype, keep_text
+        self.stored = stored
         if model_identity(model) != identity:
             raise ServingError(
                 f"{model} has changed since this command began, or is another model on this machine of the cluster: "
@@ -86,7 +89,7 @@ class ShardEncoder:
     def __call__(self, shard: Shard, rows: Rows | None = None) -> Made:
         """Compute a shard."""
         rows = rows or self.encoder.rows(shard.ids, shard.texts)
-        data = shard_file(shard, rows, self.encoder.vectors(rows.tokens), self.vector_dtype, self.keep_text)
+        data = shard_file(shard, rows, self.encoder.vectors(rows.tokens, rows.left_out), **self.stored)
         record = {"texts": len(shard), "cut": rows.cut, "sha256": hashlib.sha256(data).hexdigest()}
         return Made(shard.name, record, shard.read, shard.left_out, data)
 
@@ -121,8 +124,8 @@ def embed(
         field, id_field: names of the text and of its id in JSON Lines, CSV, TSV, Parquet and data sets.
         sample_by: what is a text in a text file: "line", or "document" for the whole file.
         max_length: truncate texts to this number of tokens; by default to what the model reads, at most 8,192.
-        chunk: do not truncate texts, but split them into chunks of this number of tokens, each with a vector and an id:
-            the text's, then `#1`, `#2` and so on.
+        chunk: do not truncate texts, but split them into chunks of this number of tokens, each with a vector, the id
+            of the text, and its number in it, from 1.
         overlap: tokens that a chunk shares with the one before; none by default.
         dtype, batch_tokens, device: see `TextEncoder`.
         vector_dtype: of the stored vectors, float32 or float16.
@@ -200,8 +203,11 @@ def embed(
             "max_length": max_length if chunk is None else chunk, "overlap": None if chunk is None else overlap or 0,
             "dtype": dtype, "device": device, "batch_tokens": batch_tokens,
         }  # fmt: skip
-        make_encoder = partial(ShardEncoder, model, run["model"], options, vector_dtype, keep_text)
-        todo = (shard for shard in read_shards(corpus, shard_size) if shard.name not in kept)
+        stored = {
+            "dtype": vector_dtype, "keep_text": keep_text, "chunks_in_ids": folder.has_chunks_in_ids(begun)
+        }  # fmt: skip
+        make_encoder = partial(ShardEncoder, model, run["model"], options, stored)
+        todo = (_with_own_ids(shard) for shard in read_shards(corpus, shard_size) if shard.name not in kept)
         if ray is None:
             results = _compute_here(todo, make_encoder)
         else:
@@ -237,6 +243,19 @@ def embed(
         seconds=time.perf_counter() - started,
         **done,
     )
+
+
+def _with_own_ids(shard: Shard) -> Shard:
+    """Return a shard; raise ServingError if two of its texts have one id."""
+    seen = set()
+    for id_ in shard.ids:
+        if id_ in seen:
+            raise ServingError(
+                f"two texts have the id {id_!r}, which must tell them apart: name a field in which ids differ "
+                "(--id-field), or none, for ids of file and line"
+            )
+        seen.add(id_)
+    return shard
 
 
 def _written(results: Iterator[Made], folder: VectorFolder, run: dict) -> Iterator[Made]:

@@ -1,6 +1,7 @@
 """Vectors of texts from the hidden states of a saved model."""
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +13,12 @@ from ...output.console import no_transformers_bar, no_warnings
 from ...output.device import device_of
 from ..errors import ServingError
 from ..model_folder import TOKENIZER_FILES, named_when_unreadable, read_model_folder
-from ..pooling import check_model, is_normalised, pool, pooling_of, stated_length
+from ..pooling import SQRT, check_model, is_normalised, pool, pooling_of, stated_length
+from ..prompts import prompts_of, tokens_left_out
 
 if TYPE_CHECKING:
     import torch
 
-FIRST_CHUNK = "#1"  # end of the id of a text's first chunk
 DTYPES = ("float32", "bfloat16", "float16")
 BATCH_TOKENS = 16_384
 # Default for the most tokens of a text, so that a very long text does not exhaust memory. It is a constant, because
@@ -29,13 +30,16 @@ _IDENTITY = ("config.json", *TOKENIZER_FILES, "tokenizer_config.json", "*.safete
 
 
 def model_identity(folder: Path) -> str:
-    """Return the SHA-256 of a model's configuration, tokenizer and weights, of its pooling if it is "cls", and of its
-    normalisation."""
+    """Return the SHA-256 of a model's configuration, tokenizer and weights, of its normalisation, and of its pooling
+    and prompts where they are not what a model has by default."""
     found = hashlib.sha256()
-    if pooling_of(folder, read_model_folder(folder)) == "cls":
-        found.update(b"cls\0")
+    pooling = pooling_of(folder, read_model_folder(folder))
+    if pooling in ("cls", SQRT):
+        found.update(f"{pooling}\0".encode())
     if is_normalised(folder):
         found.update(b"normalised\0")
+    if prompts := prompts_of(folder, pooling):
+        found.update(json.dumps([prompts.query, prompts.document, prompts.pooled]).encode() + b"\0")
     for path in sorted({path for pattern in _IDENTITY for path in folder.glob(pattern)}):
         found.update(f"{path.name}\0{path.stat().st_size}\0".encode())
         with open(path, "rb") as file:
@@ -45,13 +49,25 @@ def model_identity(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class Rows:
-    """Tokenized texts: a row for each text, or for each chunk of a text. `cut` texts have `max_length` tokens or more,
-    and are truncated there."""
+    """Tokenized texts: a row for each text, or for each chunk of a text, with the text's id.
+
+    `cut` texts have `max_length` tokens or more, and are truncated there. `chunks` are the numbers of chunks in their
+    text, from 1. The vectors leave out the first `left_out` tokens of each row, those of a prompt.
+    """
 
     ids: list[str]
     texts: list[str]
     tokens: list[np.ndarray]
     cut: int
+    chunks: list[int] | None = None
+    left_out: int = 0
+
+    @property
+    def names(self) -> list[str]:
+        """Return a name for each row, for errors."""
+        if self.chunks is None:
+            return self.ids
+        return [f"{id_}, chunk {number}" for id_, number in zip(self.ids, self.chunks, strict=True)]
 
 
 class TextEncoder:
@@ -115,14 +131,13 @@ class TextEncoder:
                 "of texts: name an encoder"
             )
         self.pooling = pooling_of(folder, config.to_dict())
+        self.prompts = prompts_of(folder, self.pooling)
         self._is_normalised = self.pooling == "bi" or is_normalised(folder)
         self.width = config.hidden_size
         self.overlap, self._option = overlap, "max_length" if overlap is None else "chunk"
         self.max_length = self._max_length(folder, max_length, longest)
         self.batch_tokens = batch_tokens
-        most = self.max_length - self.tokenizer.num_special_tokens_to_add() - 1
-        if overlap is not None and not 0 <= overlap <= most:
-            raise ServingError(f"overlap is {overlap}; expected 0 to {most} for chunks of {self.max_length} tokens")
+        self._check_room(0)
         config.unpad_inputs, config.use_cache = True, False
 
     def _max_length(self, folder: Path, wanted: int | None, longest: int | None) -> int:
@@ -146,43 +161,69 @@ class TextEncoder:
         stated = ends or longest if self.pooling == "pooler" else stated
         return min(self.tokenizer.model_max_length, longest, stated, stated_length(folder) or longest)
 
-    def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """Return the vectors in float32, of shape (len(texts), width)."""
-        return self.vectors(self.rows(texts, texts).tokens)
+    def _check_room(self, of_prompt: int) -> None:
+        """Raise ServingError if a prompt of so many tokens leaves no room for a text, or for the overlap of chunks."""
+        least = self.tokenizer.num_special_tokens_to_add() + of_prompt + 1
+        if self.max_length < least:
+            raise ServingError(
+                f"{self._option} is {self.max_length}, but the model's prompt has {of_prompt} tokens; expected at "
+                f"least {least}"
+            )
+        if self.overlap is not None and not 0 <= self.overlap <= self.max_length - least:
+            prompt = f", of which the model's prompt has {of_prompt}" if of_prompt else ""
+            raise ServingError(
+                f"overlap is {self.overlap}; expected 0 to {self.max_length - least} for chunks of {self.max_length} "
+                f"tokens{prompt}"
+            )
 
-    def rows(self, ids: Sequence[str], texts: Sequence[str]) -> Rows:
-        """Tokenize texts. With chunks, the rows of the text `x` have the ids `x#1`,
-        `x#2` and so on, and their own texts."""
+    def __call__(self, texts: Sequence[str], task: str = "document") -> np.ndarray:
+        """Return the vectors in float32, of shape (len(texts), width); see `rows`."""
+        rows = self.rows(texts, texts, task)
+        return self.vectors(rows.tokens, rows.left_out)
+
+    def rows(self, ids: Sequence[str], texts: Sequence[str], task: str = "document") -> Rows:
+        """Tokenize texts.
+
+        Args:
+            task: of which the model's prompt is put before each text, and each chunk: "document" or "query".
+        """
+        prompt = self.prompts.of(task)
+        of_prompt = self._encode([prompt], add_special_tokens=False)["input_ids"][0]
+        self._check_room(len(of_prompt))
+        left_out = tokens_left_out(self.tokenizer, self.prompts, prompt)
         if self.overlap is not None:
-            return self._chunks(ids, texts)
+            return self._chunks(ids, texts, of_prompt, left_out)
         tokens = []
         for start in range(0, len(texts), _TOKENIZED):
-            some = list(texts[start : start + _TOKENIZED])
+            some = [prompt + text for text in texts[start : start + _TOKENIZED]]
             encoding = self._encode(some, truncation=True, max_length=self.max_length)
             tokens += [np.array(row, dtype=np.int32) for row in encoding["input_ids"]]
-        return Rows(list(ids), list(texts), tokens, sum(len(row) >= self.max_length for row in tokens))
+        cut = sum(len(row) >= self.max_length for row in tokens)
+        return Rows(list(ids), list(texts), tokens, cut, left_out=left_out)
 
-    def _chunks(self, ids: Sequence[str], texts: Sequence[str]) -> Rows:
-        found = Rows([], [], [], 0)
+    def _chunks(self, ids: Sequence[str], texts: Sequence[str], of_prompt: list[int], left_out: int) -> Rows:
+        found = Rows([], [], [], 0, [], left_out)
         for id_, text in zip(ids, texts, strict=True):
             # One text at a time: the offsets of its tokens are Python objects.
             encoding = self._encode(
-                [text], truncation=True, max_length=self.max_length, stride=self.overlap,
+                [text], truncation=True, max_length=self.max_length - len(of_prompt), stride=self.overlap,
                 return_overflowing_tokens=True, return_offsets_mapping=True,
             )  # fmt: skip
             chunks = zip(encoding["input_ids"], encoding["offset_mapping"], strict=True)
             for number, (row, offsets) in enumerate(chunks, 1):
                 places = [(first, last) for first, last in offsets if first < last]  # without special tokens
-                found.ids.append(f"{id_}#{number}")
+                found.ids.append(id_)
                 found.texts.append(text[places[0][0] : places[-1][1]] if places else text)
-                found.tokens.append(np.array(row, dtype=np.int32))
+                first = next((i for i, (start, end) in enumerate(offsets) if start < end), len(row) - 1)
+                found.tokens.append(np.array([*row[:first], *of_prompt, *row[first:]], dtype=np.int32))
+                found.chunks.append(number)
         return found
 
     def _encode(self, texts: list[str], **options):
         return self.tokenizer(texts, return_attention_mask=False, return_token_type_ids=False, verbose=False, **options)
 
-    def vectors(self, ids: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the vectors of tokenized texts in float32, of shape (len(ids), width)."""
+    def vectors(self, ids: Sequence[np.ndarray], left_out: int = 0) -> np.ndarray:
+        """Return the vectors of tokenized texts in float32, of shape (len(ids), width); `left_out` as in `Rows`."""
         import torch
 
         found = torch.empty(len(ids), self.width, device=self.device)
@@ -194,13 +235,13 @@ class TextEncoder:
             with torch.inference_mode():
                 while start < len(order):  # a batch of similar lengths, the longest first
                     batch = order[start : start + max(1, self.batch_tokens // len(ids[order[start]]))]
-                    found[torch.tensor(batch, device=self.device)] = self._pooled([ids[i] for i in batch])
+                    found[torch.tensor(batch, device=self.device)] = self._pooled([ids[i] for i in batch], left_out)
                     start += len(batch)
         finally:
             torch.backends.mkldnn.enabled = before
         return found.cpu().numpy()
 
-    def _pooled(self, batch: Sequence[np.ndarray]) -> "torch.Tensor":
+    def _pooled(self, batch: Sequence[np.ndarray], left_out: int) -> "torch.Tensor":
         """Return the vectors of one batch on the device, in float32, of shape (len(batch), width)."""
         import torch
         from torch.nn import functional as F
@@ -209,7 +250,7 @@ class TextEncoder:
         ids = pad_sequence([torch.from_numpy(row).long() for row in batch], True, self.tokenizer.pad_token_id or 0)
         mask = pad_sequence([torch.ones(len(row), dtype=torch.long) for row in batch], True)
         ids, mask = ids.to(self.device), mask.to(self.device)
-        vectors = pool(self.model(ids, attention_mask=mask), mask, self.pooling).float()
+        vectors = pool(self.model(ids, attention_mask=mask), mask, self.pooling, left_out).float()
         return F.normalize(vectors, dim=-1) if self._is_normalised else vectors
 
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.table import Column, Table
@@ -13,19 +14,29 @@ from ...data import read_texts
 from ...data.formats import is_file_name
 from ...output.console import byte_progress
 from ..errors import ServingError
-from .encoder import FIRST_CHUNK, TextEncoder, check_finite, model_identity
-from .vector_folder import VectorFolder
+from ..model_folder import read_model_folder
+from ..pooling import SQRT, pooling_of
+from ..prompts import prompts_of
+from .encoder import TextEncoder, check_finite, model_identity
+from .vector_folder import VectorFolder, first_chunks
+
+if TYPE_CHECKING:
+    import pyarrow
 
 _QUERIES = 256  # compared with a file at once
 
 
 @dataclass(frozen=True)
 class Match:
-    """A text of the corpus, and the cosine of its vector with the query's. `text` is None if texts were not kept."""
+    """A text of the corpus, and the cosine of its vector with the query's. `text` is None if texts were not kept.
+
+    `chunk` is the number of the text's best chunk, from 1, and None if texts were not split.
+    """
 
     cosine: float
     id: str
     text: str | None = None
+    chunk: int | None = None
 
 
 @dataclass(frozen=True)
@@ -39,11 +50,14 @@ class Ranking:
     def table(self) -> Table:
         """Return the matches as a rich table."""
         has_text = any(match.text is not None for matches in self.matches for match in matches)
+        has_chunk = any(match.chunk is not None for matches in self.matches for match in matches)
         whole = Column("id", overflow="fold")  # ids are shown in full
-        table = Table(*["query"] * (len(self.queries) > 1), "cosine", whole, *["text"] * has_text)
+        more = ["chunk"] * has_chunk + ["text"] * has_text
+        table = Table(*["query"] * (len(self.queries) > 1), "cosine", whole, *more)
         for query, matches in zip(self.queries, self.matches, strict=True):
             for place, match in enumerate(matches):
-                row = [f"{match.cosine:.3f}", match.id, *([_short(match.text)] if has_text else [])]
+                row = [f"{match.cosine:.3f}", match.id]
+                row += [str(match.chunk)] * has_chunk + [_short(match.text or "")] * has_text
                 if len(self.queries) > 1:
                     row.insert(0, _short(query) if place == 0 else "")
                 table.add_row(*map(Text, row), end_section=place == len(matches) - 1)
@@ -92,7 +106,7 @@ def rank(
     encoder = TextEncoder(
         place, max_length=run["max_length"], longest=run.get("longest"), dtype=run["dtype"], device=device
     )
-    found = encoder(queries)
+    found = encoder(queries, "query")
     remedy = f"embed the corpus with --dtype float32 instead of {run['dtype']}, or check the model's weights"
     check_finite(found, [f"the query {_short(text)!r}" for text in queries], remedy)
     found = _normalised(found)
@@ -103,12 +117,11 @@ def rank(
             table = folder.read(name, record)
             column = table["vector"].combine_chunks()
             some = _normalised(column.flatten().to_numpy().reshape(-1, encoder.width))
-            ids, texts = table["id"].to_pylist(), table["text"] if "text" in table.column_names else None
-            starts = np.flatnonzero([id_.endswith(FIRST_CHUNK) for id_ in ids]) if run.get("chunk") else None
+            starts, table = first_chunks(table, run), table.drop_columns("vector")
             for start in range(0, len(found), _QUERIES):
                 cosines = (found[start : start + _QUERIES] @ some.T).astype(np.float32)
                 for one, row in zip(best[start : start + _QUERIES], cosines, strict=True):
-                    one.add(row, ids, texts, starts)
+                    one.add(row, table, starts)
             bar.advance(task, (folder.path / name).stat().st_size)
     return Ranking(queries, [one.matches for one in best], "done" in run)
 
@@ -119,8 +132,8 @@ class _Best:
     def __init__(self, top_k: int):
         self.top_k, self.matches = top_k, []
 
-    def add(self, cosines: np.ndarray, ids: Sequence[str], texts=None, starts: np.ndarray | None = None) -> None:
-        """Add the cosines, ids and texts of a file; `texts` is a column of Arrow or None.
+    def add(self, cosines: np.ndarray, table: "pyarrow.Table", starts: np.ndarray | None = None) -> None:
+        """Add the cosines of the rows of a file.
 
         From one of `starts` to the next, the rows are chunks of one text, of which the best counts.
         """
@@ -131,8 +144,8 @@ class _Best:
         rows = rows[np.argsort(-cosines[rows], kind="stable")[: self.top_k]]
         if len(self.matches) == self.top_k:
             rows = rows[cosines[rows] > self.matches[-1].cosine]
-        for row in map(int, rows):
-            self.matches.append(Match(float(cosines[row]), ids[row], None if texts is None else texts[row].as_py()))
+        for cosine, found in zip(cosines[rows], table.take(rows).to_pylist(), strict=True):
+            self.matches.append(Match(float(cosine), found["id"], found.get("text"), found.get("chunk")))
         self.matches = sorted(self.matches, key=lambda match: -match.cosine)[: self.top_k]  # stable
 
 
@@ -158,9 +171,11 @@ def _model_of(run: dict, folder: VectorFolder, model: str | Path | None) -> Path
         if model_identity(place) == run["model"]:
             return place
     if places:
+        found = pooling_of(places[0], read_model_folder(places[0]))
+        prompts = ". Version 0.3 left out the prompts and the pooling of this model: embed the texts into a new folder"
         raise ServingError(
             f"{places[0]} is not the model that made the vectors in {folder.path}, or has changed since: give the "
-            "folder of that model with --model"
+            f"folder of that model with --model{prompts if found == SQRT or prompts_of(places[0], found) else ''}"
         )
     raise ServingError(
         f"the model of {folder.path}, {str(name)!r}, is neither in the current folder nor beside the vectors: give its "

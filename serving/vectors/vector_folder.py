@@ -1,11 +1,15 @@
 """A folder of vectors: a Parquet file for each shard of the input, and `_run.parquet` with the settings.
 
-A shard has the columns `id`, `vector` (a list of fixed size) and, if texts are kept, `text`. It appears only when it is
-complete. Its metadata have the digest of its texts.
+A shard has the columns `id`, `vector` (a list of fixed size) and, if texts are kept, `text`. If texts are split into
+chunks, each chunk has a row with the id of its text, and its number in the column `chunk`, from 1. A shard appears only
+when it is complete. Its metadata have the digest of its texts.
 
 `_run.parquet` has the same columns and no rows, so that readers of Parquet take the folder for one table: some of them
 read every file in it, whatever its name. The settings are JSON in its metadata, with a list of the finished shards and
-their SHA-256. Version 0.2 wrote `run.json`. No file has a path of the machine that made it.
+their SHA-256. No file has a path of the machine that made it.
+
+Version 0.2 wrote `run.json`. Version 0.3 had no column `chunk`: the id of chunk 2 of the text `x` was `x#2`. A folder
+begun so is finished so.
 """
 
 import hashlib
@@ -94,6 +98,12 @@ class VectorFolder:
         """Return the files of the shards on disk, in the order of the input."""
         return sorted(path for path in self.path.glob(f"*{PARQUET}") if _SHARD.fullmatch(path.name))
 
+    def has_chunks_in_ids(self, begun: dict) -> bool:
+        """Return whether a folder with these settings has shards in which the ids end in the number of the chunk."""
+        if not begun.get("chunk") or not self.files():
+            return False
+        return not (self.path / RUN).exists() or "chunk" not in pyarrow.parquet.read_schema(self.path / RUN).names
+
     def read(self, name: str, record: dict) -> pyarrow.Table:
         """Read a shard; raise ServingError if it is missing, or not the file that the settings list in `record`."""
         path, again = self.path / name, "run the same `roformer embed` again, which replaces only this file"
@@ -114,30 +124,49 @@ class VectorFolder:
         return table is not None and (table.schema.metadata or {}).get(_DIGEST) == shard.digest.encode()
 
 
-def shard_file(shard: Shard, rows: Rows, vectors: np.ndarray, dtype: str, keep_text: bool) -> bytes:
+def first_chunks(table: pyarrow.Table, run: dict) -> np.ndarray | None:
+    """Return the rows of a shard where a text begins, or None if the texts were not split into chunks."""
+    if not run.get("chunk"):
+        return None
+    if "chunk" in table.column_names:
+        return np.flatnonzero(table["chunk"].to_numpy() == 1)
+    return np.flatnonzero([id_.endswith("#1") for id_ in table["id"].to_pylist()])
+
+
+def shard_file(
+    shard: Shard, rows: Rows, vectors: np.ndarray, dtype: str, keep_text: bool, chunks_in_ids: bool = False
+) -> bytes:
     """Return the content of a shard's file.
 
     Args:
         rows: of the shard's texts.
         vectors: float32 of shape (len(rows.ids), width).
         dtype: of the stored vectors, one of `VECTOR_DTYPES`.
+        chunks_in_ids: write the numbers of chunks as version 0.3 did; see `VectorFolder.has_chunks_in_ids`.
 
     Raises:
         ServingError: a vector is not finite, or not in `dtype`.
     """
-    check_finite(vectors, rows.ids, "compute with --dtype float32, or check the model's weights")
+    check_finite(vectors, rows.names, "compute with --dtype float32, or check the model's weights")
     with np.errstate(over="ignore"):
         values = vectors.astype(dtype)
-    check_finite(values, rows.ids, f"it exceeds {dtype}, so store with --vector-dtype float32")
+    check_finite(values, rows.names, f"it exceeds {dtype}, so store with --vector-dtype float32")
+    ids, numbers = rows.ids, {}
+    if chunks_in_ids:
+        ids = [f"{id_}#{number}" for id_, number in zip(ids, rows.chunks, strict=True)]
+    elif rows.chunks is not None:
+        numbers = {"chunk": pyarrow.array(rows.chunks, pyarrow.int32())}
     columns = {
-        "id": pyarrow.array(rows.ids, pyarrow.string()),
+        "id": pyarrow.array(ids, pyarrow.string()),
+        **numbers,
         "vector": pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(values.reshape(-1)), values.shape[1]),
     }
     if keep_text:
         columns["text"] = pyarrow.array(rows.texts, pyarrow.string())
     table = pyarrow.table(columns).replace_schema_metadata({_DIGEST: shard.digest})
     sink = pyarrow.BufferOutputStream()
-    compression = {"id": "zstd", "text": "zstd", "vector.list.element": "none"}  # vectors are not compressible
+    # Vectors are not compressible.
+    compression = {"id": "zstd", "chunk": "zstd", "text": "zstd", "vector.list.element": "none"}
     pyarrow.parquet.write_table(
         table, sink, row_group_size=len(rows.ids), compression=compression, use_dictionary=False, write_statistics=False
     )

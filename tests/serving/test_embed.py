@@ -120,11 +120,11 @@ def test_a_stopped_run_resumes_and_ends_as_one_that_was_not(saved, texts, tmp_pa
     out, computed = tmp_path / "out", []
     vectors = TextEncoder.vectors
 
-    def until_the_third(self, ids):
+    def until_the_third(self, ids, left_out):
         if len(computed) == 3:
             raise KeyboardInterrupt
         computed.append(len(ids))
-        return vectors(self, ids)
+        return vectors(self, ids, left_out)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(TextEncoder, "vectors", until_the_third)
@@ -309,8 +309,8 @@ def test_options_that_do_not_fit(saved, run, texts, tmp_path):
 def test_a_vector_that_is_not_finite_is_named(saved, texts, tmp_path, monkeypatch):
     vectors = TextEncoder.vectors
 
-    def damaged(self, ids):
-        found = vectors(self, ids)
+    def damaged(self, ids, left_out):
+        found = vectors(self, ids, left_out)
         found[3, 1] = 1e6  # more than float16 holds
         return found
 

@@ -36,12 +36,13 @@ def pooled(saved, tmp_path):
     return pooled
 
 
-@pytest.mark.parametrize("mode", ["mean", "cls"])
+@pytest.mark.parametrize("mode", ["mean", "cls", "mean_sqrt_len_tokens"])
 def test_vectors_are_those_of_sentence_transformers(pooled, saved, mode):
-    folder = pooled(mode, modules.Normalize())
-    expected = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
-    found = TextEncoder(folder, device="cpu")(TEXTS)
-    np.testing.assert_allclose(found, expected, atol=2e-6)
+    for more in ([], [modules.Normalize()]):
+        folder = pooled(mode, *more)
+        expected = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+        found = TextEncoder(folder, device="cpu")(TEXTS)
+        np.testing.assert_allclose(found, expected, atol=4e-6)
     with torch.no_grad():
         on_page, _ = vectors(ServedModel(folder), TEXTS, TEXTS)
     np.testing.assert_allclose(on_page.numpy(), expected, atol=2e-6)
@@ -63,19 +64,32 @@ def test_another_pooling_is_another_model(pooled, tmp_path):
     (other / "modules.json").unlink()
     assert model_identity(other) == before  # the mean is what a folder without the file has
     assert model_identity(pooled("mean", modules.Normalize())) != before
-    (mean / "1_Pooling" / "config.json").write_text('{"pooling_mode": "cls"}')
-    assert model_identity(mean) != before
+    for mode in ("cls", "mean_sqrt_len_tokens"):
+        (mean / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": mode}))
+        assert model_identity(mean) != before
+    # Of length 1, both means are the same.
+    assert model_identity(pooled("mean_sqrt_len_tokens", modules.Normalize())) == model_identity(
+        pooled("mean", modules.Normalize())
+    )
 
 
 def test_vectors_that_cannot_be_made_are_refused(pooled, saved, tmp_path):
     for mode, *more in (("max",), (("mean", "max"),), ("mean", modules.Dense(32, 8))):
         with refused(ServingError, "modules.json", "SentenceTransformer", "max" if not more else "Dense"):
             TextEncoder(pooled(mode, *more))
-    whole = tmp_path / "mean" / "config_sentence_transformers.json"
-    for field, value in {"truncate_dim": 4, "default_prompt_name": "query"}.items():
+    for file, field, value in (
+        ("config_sentence_transformers.json", "truncate_dim", 4),
+        ("sentence_bert_config.json", "query_length", 8),
+        ("sentence_bert_config.json", "document_length", 8),
+        ("sentence_bert_config.json", "query_expansion", {"strategy": "fixed", "length": 8}),
+        ("sentence_bert_config.json", "processing_kwargs", {"text": {"max_length": 8}}),
+        ("sentence_bert_config.json", "do_lower_case", True),
+    ):
         shutil.rmtree(tmp_path / "mean")
-        pooled("mean")
-        whole.write_text(json.dumps({**json.loads(whole.read_text()), field: value}))
+        path = pooled("mean") / file
+        path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
+        settings = path.with_name("tokenizer_config.json")
+        settings.write_text(json.dumps({**json.loads(settings.read_text()), "do_lower_case": False}))
         with refused(ServingError, "modules.json", field):
             TextEncoder(tmp_path / "mean")
     bi = shutil.copytree(saved("bi"), tmp_path / "bi")
@@ -121,7 +135,7 @@ def test_the_length_that_older_versions_state(pooled):
     np.testing.assert_allclose(encoder([long]), model.encode([long]), atol=2e-6)
     assert len(encoder.rows("x", [long]).tokens[0]) == 9
     (folder / "sentence_bert_config.json").write_text("[")
-    with refused(ValueError, "sentence_bert_config.json"):
+    with refused(ServingError, folder / "sentence_bert_config.json"):
         TextEncoder(folder)
 
 

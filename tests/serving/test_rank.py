@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pyarrow.parquet
 import pytest
 from helpers.messages import assert_states, refused
@@ -73,7 +74,7 @@ def test_the_best_of_many_in_any_number_of_files():
         best = _Best(top_k)
         for start in range(0, 1000, 130):
             some = numbers[start : start + 130]
-            best.add(some, [str(start + i) for i in range(len(some))])
+            best.add(some, pyarrow.table({"id": [str(start + i) for i in range(len(some))]}))
         order = np.argsort(-numbers, kind="stable")[:top_k]
         assert best.matches == [Match(float(numbers[i]), str(i)) for i in order]
 
@@ -159,7 +160,7 @@ def test_equal_vectors_are_in_the_order_of_the_texts(saved, tmp_path, monkeypatc
     path.write_text("今天\n" * n, encoding="utf-8")
     row = np.random.default_rng(n).normal(size=24).astype(np.float32)
     with monkeypatch.context() as patch:
-        patch.setattr(TextEncoder, "vectors", lambda self, ids: np.tile(row, (len(ids), 1)))
+        patch.setattr(TextEncoder, "vectors", lambda self, ids, left_out: np.tile(row, (len(ids), 1)))
         embed(saved("word"), path, tmp_path / "vectors", shard_size=7)
     for query in TEXTS[:5]:
         (matches,) = rank(query, tmp_path / "vectors", top_k=n, model=saved("word")).matches

@@ -1,0 +1,95 @@
+"""Prompts that sentence-transformers puts before texts, as in "query: " and "passage: ".
+
+They are in config_sentence_transformers.json. `encode_query` takes the one called query, `encode_document` the one
+called document, and `encode` the one that `default_prompt_name` names, if any.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..files.reading import read_json
+from .errors import ServingError
+from .pooling import modules_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+TASKS = ("query", "document")
+FILE = "config_sentence_transformers.json"
+# The documentation of sentence-transformers says that `encode_document` takes these as well; it does not (6.2).
+_NOT_TAKEN = ("passage", "corpus")
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Prompts of a model, each empty if there is none.
+
+    `default` is for texts that are neither queries nor documents. `pooled` is False if the vector of a text leaves out
+    the tokens of its prompt.
+    """
+
+    query: str = ""
+    document: str = ""
+    default: str = ""
+    pooled: bool = True
+
+    def __bool__(self) -> bool:
+        return bool(self.query or self.document)
+
+    def of(self, task: str) -> str:
+        """Return the prompt for a query or a document."""
+        if task not in TASKS:
+            raise ServingError(f"task is {task!r}; expected one of {', '.join(TASKS)}")
+        return getattr(self, task)
+
+
+def prompts_of(folder: Path, pooling: str) -> Prompts:
+    """Return the prompts of a saved encoder with this kind of vectors, which `pooling_of` returned.
+
+    Raises:
+        ServingError: sentence-transformers makes vectors of them that are not supported, or they cannot be read.
+    """
+    modules, path = modules_of(folder), folder / FILE
+    if not modules:  # sentence-transformers does not read the file then
+        return Prompts()
+    settings = read_json(path, default={})
+    found = settings.get("prompts") or {}
+    if not isinstance(found, dict) or not all(isinstance(prompt, str | None) for prompt in found.values()):
+        raise ServingError(f"{path}: prompts is {found!r}; expected an object of texts")
+    found = dict.fromkeys(TASKS, "") | {name: prompt or "" for name, prompt in found.items()}
+    for name in _NOT_TAKEN:
+        if found.get(name) and not found["document"]:
+            raise ServingError(
+                f"{path} has a prompt {name!r} and none called 'document', the one that encode_document of "
+                f"sentence-transformers takes: give {name!r} that name, or remove it"
+            )
+    default = settings.get("default_prompt_name")
+    if default is not None and default not in found:
+        raise ServingError(f"{path}: default_prompt_name is {default!r}, but prompts has only {', '.join(found)}")
+    if default is not None and found[default] and default not in TASKS:
+        raise ServingError(
+            f"{path}: default_prompt_name is {default!r}, a prompt that is neither for queries nor for documents: "
+            "compute the vectors with `encode` of SentenceTransformer, or name that prompt query and document"
+        )
+    poolings = [read_json(place / "config.json") for name, place in modules if name == "Pooling"]
+    pooled = all(settings.get("include_prompt", True) for settings in poolings)
+    prompts = Prompts(found["query"], found["document"], found.get(default, ""), pooled)
+    if prompts and not pooled and pooling == "pooler":
+        raise ServingError(
+            f"{path} has prompts that the pooling leaves out (include_prompt), which the model's pooler cannot: compute"
+            " the vectors with SentenceTransformer"
+        )
+    return prompts
+
+
+def tokens_left_out(tokenizer: "PreTrainedTokenizerBase", prompts: Prompts, prompt: str) -> int:
+    """Return how many of the first tokens the vector of a text with this prompt leaves out.
+
+    As in sentence-transformers, these are [CLS] and the tokens of the prompt alone: with a text behind it, a prompt may
+    end in another word.
+    """
+    if prompts.pooled or not prompt:
+        return 0
+    ids = tokenizer(prompt, verbose=False)["input_ids"]
+    return len(ids) - (ids[-1] in tokenizer.all_special_ids)
