@@ -14,7 +14,7 @@ import torch
 from helpers import command_line
 from helpers.messages import assert_states, refused
 from helpers.small_texts import TEXTS
-from helpers.vector_folders import contents, read_vectors, shards_of
+from helpers.vector_folders import contents, read_vectors, shards_of, with_chunks_in_ids, with_run_json
 from transformers import AutoModel, AutoTokenizer
 
 from modeling_roformer.serving.errors import ServingError
@@ -51,9 +51,9 @@ def windows(n: int, room: int, overlap: int) -> list[tuple[int, int]]:
 
 @torch.no_grad()
 def naive(folder, names, texts, pooling, chunk, overlap):
-    """Return the ids, vectors and texts of all chunks, computed one at a time."""
+    """Return the ids, vectors, texts and numbers of all chunks, computed one at a time."""
     model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
-    ids, vectors, kept = [], [], []
+    ids, vectors, kept, numbers = [], [], [], []
     for name, text in zip(names, texts, strict=True):
         encoding = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         tokens, offsets = encoding["input_ids"], encoding["offset_mapping"]
@@ -62,9 +62,15 @@ def naive(folder, names, texts, pooling, chunk, overlap):
             outputs = model(torch.tensor([row]))
             vector = outputs.pooler_output[0] if pooling == "pooler" else outputs.last_hidden_state[0].mean(dim=0)
             vectors.append(vector / vector.norm() if pooling == "bi" else vector)
-            ids.append(f"{name}#{number}")
+            ids.append(name)
+            numbers.append(number)
             kept.append(text[offsets[first][0] : offsets[end - 1][1]])
-    return ids, torch.stack(vectors).numpy(), kept
+    return ids, torch.stack(vectors).numpy(), kept, numbers
+
+
+def numbers_of(folder):
+    """Return the column of the chunks' numbers."""
+    return pyarrow.parquet.read_table(folder)["chunk"].to_pylist()
 
 
 @pytest.mark.parametrize(("kind", "pooling"), [("word", "mean"), ("bi", "bi"), ("sim", "pooler")])
@@ -76,7 +82,9 @@ def test_the_chunks_of_whole_files_are_the_formulas(saved, articles, tmp_path, k
     )  # fmt: skip
     expected = naive(saved(kind), NAMES, LONG, pooling, 16, overlap or 0)
     ids, vectors, texts = read_vectors(tmp_path / "out")
-    assert ids == expected[0] and texts == expected[2]
+    assert (ids, texts, numbers_of(tmp_path / "out")) == (expected[0], expected[2], expected[3])
+    columns = pyarrow.parquet.read_schema(tmp_path / "out" / "000000.parquet")
+    assert columns.names == ["id", "chunk", "vector", "text"] and columns.field("chunk").type == pyarrow.int32()
     np.testing.assert_allclose(vectors, expected[1], atol=2e-6)
     assert (report.texts, report.shards, report.left_out, report.cut, report.chunks) == (4, 2, 1, 0, len(ids))
 
@@ -113,7 +121,7 @@ def test_chunks_of_every_kind_of_source(saved, tmp_path, suffix):
             embed(saved("word"), path, out, id_field=id_field, chunk=12, overlap=3, keep_text=True)
             ids, vectors, kept = read_vectors(out)
             expected = naive(saved("word"), names, texts, "mean", 12, 3)
-            assert ids == expected[0] and kept == expected[2]
+            assert (ids, kept, numbers_of(out)) == (expected[0], expected[2], expected[3])
             np.testing.assert_allclose(vectors, expected[1], atol=2e-6)
 
 
@@ -137,7 +145,7 @@ def test_the_command_that_is_killed_resumes(run, saved, articles, tmp_path, monk
     texts = [(tmp_path / name).read_text(encoding="utf-8") for name in names]
     expected = naive(saved("word"), names, texts, "mean", 16, 4)
     ids, vectors, _ = read_vectors(tmp_path / "out")
-    assert ids == expected[0]
+    assert (ids, numbers_of(tmp_path / "out")) == (expected[0], expected[3])
     np.testing.assert_allclose(vectors, expected[1], atol=2e-6)
     assert_states(out, 204, f"{len(ids):,}", "kept")
 
@@ -172,7 +180,7 @@ def test_options_that_do_not_fit(saved, articles, tmp_path, options, facts):
 def test_a_document_is_ranked_once_by_its_best_chunk(saved, articles, tmp_path, shard_size):
     options = {"sample_by": "document", "chunk": 10, "overlap": 2, "keep_text": True, "shard_size": shard_size}
     embed(saved("word"), articles, tmp_path / "out", **options)
-    ids, vectors, texts = naive(saved("word"), NAMES, LONG, "mean", 10, 2)
+    ids, vectors, texts, numbers = naive(saved("word"), NAMES, LONG, "mean", 10, 2)
     queries = [TEXTS[0], "旋转", "The moon"]
     model = TextEncoder(saved("word"), device="cpu")
     asked = model(queries).astype(np.float64)
@@ -184,10 +192,10 @@ def test_a_document_is_ranked_once_by_its_best_chunk(saved, articles, tmp_path, 
         for matches, row in zip(ranking.matches, cosines, strict=True):
             best = {}
             for i in np.argsort(-row.astype(np.float32).round(6), kind="stable"):
-                best.setdefault(ids[i].rpartition("#")[0], i)
+                best.setdefault(ids[i], i)
             expected = list(best.values())[:top_k]
-            assert [match.id for match in matches] == [ids[i] for i in expected]
-            assert [match.text for match in matches] == [texts[i] for i in expected]
+            found = [(match.id, match.chunk, match.text) for match in matches]
+            assert found == [(ids[i], numbers[i], texts[i]) for i in expected]
             np.testing.assert_allclose([match.cosine for match in matches], row[expected], atol=1e-6)
 
 
@@ -196,7 +204,65 @@ def test_of_equal_chunks_the_first_is_shown(saved, tmp_path):
     path.write_text("今天" * 60 + "\n" + "今天" * 60 + "\n", encoding="utf-8")
     embed(saved("word"), path, tmp_path / "out", chunk=12)
     (matches,) = rank("今天" * 10, tmp_path / "out", model=saved("word")).matches
-    assert [match.id for match in matches] == ["texts.txt:1#1", "texts.txt:2#1"]
+    assert [(match.id, match.chunk) for match in matches] == [("texts.txt:1", 1), ("texts.txt:2", 1)]
+
+
+def write_rows(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def test_an_id_may_end_like_that_of_a_chunk(saved, tmp_path):
+    """Chunk 1 of the text `a` is not the text `a#1`."""
+    rows = [{"id": "a", "text": LONG[2]}, {"id": "a#1", "text": LONG[0]}, {"id": "a#1#1", "text": "旋转"}]
+    write_rows(tmp_path / "texts.jsonl", rows)
+    embed(saved("word"), tmp_path / "texts.jsonl", tmp_path / "out", id_field="id", chunk=12, overlap=3)
+    expected = naive(saved("word"), [row["id"] for row in rows], [LONG[2], LONG[0].strip(), "旋转"], "mean", 12, 3)
+    assert (read_vectors(tmp_path / "out")[0], numbers_of(tmp_path / "out")) == (expected[0], expected[3])
+    (matches,) = rank("旋转", tmp_path / "out", model=saved("word")).matches
+    assert sorted(match.id for match in matches) == ["a", "a#1", "a#1#1"] and matches[0].id == "a#1#1"
+
+
+@pytest.mark.parametrize("keep_text", [False, True])
+@pytest.mark.parametrize("version", ["0.3", "0.2"])
+def test_a_folder_with_chunks_in_ids_is_read_and_finished_so(saved, articles, tmp_path, keep_text, version):
+    """The result is that of a folder that was never stopped, in the older format."""
+    out, options = tmp_path / "out", {"sample_by": "document", "chunk": 16, "overlap": 4, "shard_size": 1}
+    embed(saved("word"), articles, out, keep_text=keep_text, **options)
+    ranked = rank("旋转", out, model=saved("word")).matches[0]
+    with_chunks_in_ids(out)
+    whole = contents(out)
+    ids = read_vectors(out)[0]
+    assert ids[0] == f"{NAMES[0]}#1" and "chunk" not in pyarrow.parquet.read_table(out).column_names
+    found = rank("旋转", out, model=saved("word")).matches[0]
+    expected = [(f"{match.id}#{match.chunk}", None, match.cosine) for match in ranked]
+    assert [(match.id, match.chunk, match.cosine) for match in found] == expected
+    if version == "0.2":
+        with_run_json(out)
+    for lost in ("000001.parquet", "000003.parquet"):
+        (out / lost).unlink()
+    assert embed(saved("word"), articles, out, keep_text=keep_text, **options).kept == 2
+    assert contents(out) == whole
+    (articles / "z.txt").write_text(LONG[0], encoding="utf-8")
+    embed(saved("word"), articles, out, keep_text=keep_text, **options)
+    assert read_vectors(out)[0] == [*ids, *(id_.replace("a.txt", "z.txt") for id_ in ids if "a.txt" in id_)]
+
+
+def test_a_folder_that_lost_all_shards_is_begun_anew(saved, articles, tmp_path):
+    options = {"sample_by": "document", "chunk": 16}
+    embed(saved("word"), articles, tmp_path / "out", **options)
+    whole = contents(tmp_path / "out")
+    with_chunks_in_ids(tmp_path / "out")
+    (tmp_path / "out" / "000000.parquet").unlink()
+    embed(saved("word"), articles, tmp_path / "out", **options)
+    assert contents(tmp_path / "out") == whole
+
+
+def test_a_chunk_without_a_finite_vector_is_named(saved, tmp_path, monkeypatch):
+    (tmp_path / "texts.txt").write_text("今天" * 60, encoding="utf-8")
+    bad = lambda self, ids, left_out: np.where(np.arange(len(ids))[:, None] == 2, np.nan, np.ones((1, 3)))  # noqa: E731
+    monkeypatch.setattr(TextEncoder, "vectors", bad)
+    with refused(ServingError, "texts.txt:1", "chunk 3", "not finite"):
+        embed(saved("word"), tmp_path / "texts.txt", tmp_path / "out", chunk=12)
 
 
 def test_the_commands(run, saved, articles, tmp_path, monkeypatch):
@@ -208,7 +274,7 @@ def test_the_commands(run, saved, articles, tmp_path, monkeypatch):
     assert "│ texts    │ 4" in out and f"│ chunks   │ {chunks}" in out
     code, out, err = run("rank", "旋转", "out", "--model", saved("word"))
     assert code == 0, err
-    assert [out.count(name + "#") for name in NAMES] == [1, 1, 1, 1]
+    assert [out.count(f" {name} ") for name in NAMES] == [1, 1, 1, 1] and "chunk" in out
     code, out, err = run("embed", saved("word"), "articles", "out", "--chunk", 16)
     assert code == 1 and out == "" and err.count("\n") == 1
     assert_states(err, "out", "sample_by", "overlap")

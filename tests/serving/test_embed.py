@@ -271,6 +271,24 @@ def test_texts_that_cannot_be_read(saved, run, tmp_path):
         assert not out.exists()
 
 
+@pytest.mark.parametrize("options", [{}, {"chunk": 8}])
+def test_two_texts_with_one_id_are_refused_by_their_id(saved, tmp_path, options):
+    """They are in one shard: none are sought across shards. Shards that were made before are kept."""
+    path, out = tmp_path / "texts.jsonl", tmp_path / "out"
+    ids = ["a", "b", "c", "b", "d", "d"]
+    rows = [json.dumps({"text": text, "id": id_}) for id_, text in zip(ids, TEXTS, strict=False)]
+    path.write_text("\n".join(rows), encoding="utf-8")
+    options = {"id_field": "id", **options}
+    with refused(ServingError, "'d'", "--id-field"):
+        embed(saved("word"), path, out, shard_size=2, **options)
+    found = read_settings(out)["shards"] if out.exists() else {}
+    assert set(found) <= {"000000.parquet", "000001.parquet"}
+    with refused(ServingError, "'b'", "--id-field"):
+        embed(saved("word"), path, tmp_path / "other", **options)
+    assert not (tmp_path / "other").exists()
+    embed(saved("word"), path, tmp_path / "lines", shard_size=2)
+
+
 def test_models_that_have_no_vectors(saved, run, texts, tmp_path):
     out = tmp_path / "out"
     bare = tmp_path / "bare"
