@@ -9,8 +9,9 @@ they are split 6:2:2; if only --validation is missing, a quarter of --train repl
 import argparse
 import math
 import shutil
+from pathlib import Path
 
-from datasets import DatasetDict
+from datasets import Dataset, DatasetDict
 from sklearn.metrics import accuracy_score, f1_score
 from transformers import (
     AutoConfig,
@@ -34,11 +35,13 @@ def read_arguments() -> argparse.Namespace:
     add("--train", required=True, help="training texts")
     add("--validation", help="texts for early stopping and for choosing the best seed")
     add("--test", help="texts for the scores of the best model; default: those of --validation")
-    add("--output", required=True, help="folder for the model, its scores and its curves")
-    add("--resume", action="store_true", help="go on with a run that was stopped, with the seeds that are missing")
+    add("--output", type=Path, required=True, help="folder for the model, its scores and its curves")
+    add("--resume", action="store_true", help="go on with a run that was stopped, where it was stopped")
+    add("--predictions", metavar="FILE", help="write the best model's class of each test text: .csv, or JSON Lines")
     add("--text", nargs="+", default=["text"], help="column with the texts, or two columns with pairs of texts")
     add("--label", default="label", help="column with the labels")
-    add("--seeds", type=int, nargs="+", default=[0], help="seeds of the head, the order and dropout")
+    seeds = "seeds of the head, the order and dropout"
+    add("--seeds", type=int, nargs="+", default=[0], action=training.Distinct, help=seeds)
     add("--length", type=int, default=512, help="maximum number of tokens of a text")
     add("--batch-size", type=int, help="default: 32, or less for few texts")
     add("--learning-rate", type=float, help="default: chosen by the width of the model")
@@ -68,8 +71,9 @@ def compute_metrics(predicted) -> dict[str, float]:
     return {"accuracy": accuracy_score(labels, answers), "macro_f1": f1_score(labels, answers, average="macro")}
 
 
-def fine_tune(chosen: argparse.Namespace, tokenizer, parts: DatasetDict, seed: int) -> Trainer:
-    """Fine-tune with one seed. Return the Trainer, with the model of the best epoch."""
+def fine_tune(chosen: argparse.Namespace, tokenizer, parts: DatasetDict, seed: int, folder: Path) -> Trainer:
+    """Fine-tune with one seed, from the last checkpoint in `folder` on. Return the Trainer, with the model of the best
+    epoch."""
     set_seed(seed)
     names = parts["train"].features["label"].names
     labels = {"id2label": dict(enumerate(names)), "label2id": {name: number for number, name in enumerate(names)}}
@@ -77,7 +81,7 @@ def fine_tune(chosen: argparse.Namespace, tokenizer, parts: DatasetDict, seed: i
     options = {"ignore_mismatched_sizes": True, "dtype": "float32", **labels}
     model = AutoModelForSequenceClassification.from_pretrained(chosen.model, **options)
     arguments = TrainingArguments(
-        f"{chosen.output}/.checkpoints",
+        str(folder),
         seed=seed,
         num_train_epochs=chosen.epochs,
         learning_rate=chosen.learning_rate,
@@ -85,10 +89,10 @@ def fine_tune(chosen: argparse.Namespace, tokenizer, parts: DatasetDict, seed: i
         per_device_train_batch_size=chosen.batch_size,
         eval_strategy="epoch",
         save_strategy="epoch",
+        logging_strategy="epoch",
         save_total_limit=2,
         load_best_model_at_end=True,
         metric_for_best_model="accuracy",
-        logging_steps=0.05,  # of all steps
         report_to=[],
     )
     trainer = Trainer(
@@ -100,50 +104,78 @@ def fine_tune(chosen: argparse.Namespace, tokenizer, parts: DatasetDict, seed: i
         compute_metrics=compute_metrics,
         callbacks=[EarlyStoppingCallback(chosen.patience), training.FiniteCallback()],
     )
-    trainer.train()
-    shutil.rmtree(arguments.output_dir)
+    training.train_or_resume(trainer)
     return trainer
+
+
+def predict(folder: Path, tokenizer, rows: Dataset) -> training.ClassPredictions:
+    """Return the predictions of the saved model in a folder."""
+    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype="float32")
+    arguments = TrainingArguments(str(folder.parent), report_to=[], disable_tqdm=True, dataloader_pin_memory=False)
+    found = Trainer(model, arguments, processing_class=tokenizer).predict(rows)
+    return training.ClassPredictions(rows.features["label"].names, found.label_ids, found.predictions)
 
 
 def main() -> None:
     chosen = read_arguments()
+    sources = {name: vars(chosen)[name] for name in ("model", *PARTS)}
+    if chosen.predictions:
+        training.check_predictions_file(chosen.predictions, [*sources.values()], replace=chosen.resume)
     tokenizer, config = AutoTokenizer.from_pretrained(chosen.model), AutoConfig.from_pretrained(chosen.model)
     parts = read_parts(chosen, [name for _, name in sorted(config.id2label.items())])
     sizes, tested = parts.num_rows, "test" if "test" in parts else "validation"
     # With few texts, batches are smaller and more epochs are tried: accuracy rises only after some steps.
-    chosen.learning_rate = chosen.learning_rate or training.fine_tuning_rate(config)
-    chosen.batch_size = chosen.batch_size or next((size for size in (32, 16, 8) if sizes["train"] / size >= 6), 4)
-    chosen.patience = chosen.patience or max(2, math.ceil(40 * chosen.batch_size / sizes["train"]))
+    if chosen.learning_rate is None:
+        chosen.learning_rate = training.fine_tuning_rate(config)
+    if chosen.batch_size is None:
+        chosen.batch_size = next((size for size in (32, 16, 8) if sizes["train"] / size >= 6), 4)
+    if chosen.patience is None:
+        chosen.patience = max(2, math.ceil(40 * chosen.batch_size / sizes["train"]))
     print(f"batch size {chosen.batch_size} and patience {chosen.patience}, for {sizes['train']:,} training texts")
     print(", ".join(f"{part}: {sizes[part]:,} texts" for part in PARTS if part in sizes))
     texts = [name for name in parts["train"].column_names if name != "label"]
+    columns = {name: parts[tested][name] for name in texts}
     options = {"truncation": True, "max_length": chosen.length}
     parts = parts.map(tokenizer, batched=True, input_columns=texts, remove_columns=texts, fn_kwargs=options)
     tokenizer.model_max_length = max(tokenizer.model_max_length, chosen.length)  # an earlier training's may be shorter
-    sources = {name: vars(chosen)[name] for name in ("model", *PARTS)}
-    with training.start_run(chosen.output, vars(chosen), sources, chosen.resume) as run:
+    settings = {name: value for name, value in vars(chosen).items() if name != "predictions"}
+    with training.start_run(chosen.output, settings, sources, chosen.resume) as run:
         results = run.results.setdefault("seeds", {})
-        for seed in (seed for seed in map(str, chosen.seeds) if seed not in results):
-            trainer, scores = fine_tune(chosen, tokenizer, parts, int(seed)), {}
-            for part in dict.fromkeys(["validation", tested]):
-                metrics = trainer.predict(parts[part]).metrics
-                scores[part] = {name: metrics[f"test_{name}"] for name in ("accuracy", "macro_f1")}
-            before = [of["scores"]["validation"]["accuracy"] for of in results.values()]
-            if scores["validation"]["accuracy"] > max(before, default=-1):
-                text = f"Fine-tuned on {sizes['train']:,} labelled texts; {sizes['validation']:,} chose the epoch."
-                facts = {name: vars(chosen)[name] for name in ("learning_rate", "batch_size", "epochs", "patience")}
-                card = {"base": chosen.model, "data": [chosen.train], "hyperparameters": facts | {"seed": seed}}
-                card["pairs"] = "text_pair" in texts
-                source = vars(chosen)[tested] or chosen.train, tested
-                run.save(trainer.model, tokenizer, text, "text-classification", scores[tested], source, **card)
-            results[seed] = {"scores": scores, "log": trainer.state.log_history}
-            run.results["texts"] = sizes
-            run.save_results()
-    training.print_scores({f"seed {seed}": of["scores"] for seed, of in results.items()})
-    training.draw_learning_curves({seed: of["log"] for seed, of in results.items()}, f"{chosen.output}/curves.png")
-    print(f"best model: {chosen.output}/model, curves: {chosen.output}/curves.png")
+        for seed in map(str, chosen.seeds):
+            folder = run.folder / f"seed-{seed}"
+            if seed not in results:
+                print(f"seed {seed}")
+                trainer, scores = fine_tune(chosen, tokenizer, parts, int(seed), folder), {}
+                for part in dict.fromkeys(["validation", tested]):
+                    metrics = trainer.predict(parts[part]).metrics
+                    scores[part] = {name: metrics[f"test_{name}"] for name in ("accuracy", "macro_f1")}
+                before = [of["scores"]["validation"]["accuracy"] for of in results.values()]
+                if scores["validation"]["accuracy"] > max(before, default=-1):
+                    text = f"Fine-tuned on {sizes['train']:,} labelled texts; {sizes['validation']:,} chose the epoch."
+                    facts = {name: vars(chosen)[name] for name in ("learning_rate", "batch_size", "epochs", "patience")}
+                    card = {"base": chosen.model, "data": [chosen.train], "hyperparameters": facts | {"seed": seed}}
+                    card["pairs"] = "text_pair" in texts
+                    source = vars(chosen)[tested] or chosen.train, tested
+                    run.save(trainer.model, tokenizer, text, "text-classification", scores[tested], source, **card)
+                results[seed] = {"scores": scores, "log": trainer.state.log_history}
+                run.results["texts"] = sizes
+                run.save_results()
+            shutil.rmtree(folder, ignore_errors=True)  # its checkpoints
+        training.print_scores({f"seed {seed}": of["scores"] for seed, of in results.items()})
+        training.draw_learning_curves({seed: of["log"] for seed, of in results.items()}, run.folder / "curves.png")
+        found = predict(run.folder / "model", tokenizer, parts[tested])
+        print(f"the best model on the {tested} texts:")
+        found.print_table()
+        found.draw_confusion(run.folder / "confusion.png")
+        if chosen.predictions:
+            found.write(chosen.predictions, columns)
+    advice = f"try --learning-rate {chosen.learning_rate / 3:.0e}, more --epochs with more --patience, or more texts"
+    found.warn_of_one_class("the best model", advice)
+    print(f"best model: {run.folder / 'model'}, curves: {run.folder / 'curves.png'}")
+    more = f", predictions: {chosen.predictions}" if chosen.predictions else ""
+    print(f"which classes it confuses: {run.folder / 'confusion.png'}{more}")
 
 
 if __name__ == "__main__":
-    with training.exit_on_error("finetune_classification"):
+    with training.exit_on_error("finetune_classification"), training.one_bar():
         main()

@@ -9,18 +9,27 @@ with position_encoding="learned". RUNS gets results.json, and the best model per
 """
 
 import argparse
+import shutil
 import statistics
 from functools import partial
 from itertools import product
 from pathlib import Path
 
+import datasets
 import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
 from scipy.stats import spearmanr
 from sklearn.metrics import accuracy_score, f1_score
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments, set_seed
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
 
 from modeling_roformer import training  # registers RoFormer with the Auto classes too
 from modeling_roformer.model_cards import published_name
@@ -33,11 +42,12 @@ def read_arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("--models", nargs="+", required=True, metavar="DIR", help="saved RoFormers, in folders with different names")
     add("--data", required=True, help="a folder with a subfolder per task, or the name of a data set")
-    add("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    add("--tasks", nargs="+", choices=TASKS, default=list(TASKS), action=training.Distinct)
     add("--output", type=Path, required=True, help="folder of the runs")
-    add("--resume", action="store_true", help="go on with runs that were stopped")
-    add("--learning-rates", type=float, nargs="+", default=[2e-5, 3e-5, 4e-5, 5e-5])
-    add("--seeds", type=int, nargs="+", default=[0], help="seeds of the head, the order and dropout")
+    add("--resume", action="store_true", help="go on with runs that were stopped, where they were stopped")
+    add("--learning-rates", type=float, nargs="+", default=[2e-5, 3e-5, 4e-5, 5e-5], action=training.Distinct)
+    seeds = "seeds of the head, the order and dropout"
+    add("--seeds", type=int, nargs="+", default=[0], action=training.Distinct, help=seeds)
     add("--epochs", type=float, default=3)
     add("--batch-size", type=int, default=32)
     add("--length", type=int, default=512, help="maximum number of tokens of a text or a pair")
@@ -45,8 +55,20 @@ def read_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def fine_tune(place: str, task: str, parts, rate: float, seed: int, chosen: argparse.Namespace) -> Trainer:
-    tokenizer, classes = AutoTokenizer.from_pretrained(place), TASKS[task].classes
+def order_labels(parts: datasets.DatasetDict, place: str) -> datasets.DatasetDict:
+    """Return the splits with classes in the order of the checkpoint's head, if it was trained for the same ones: its
+    order need not be GLUE's. Names are compared without capitals."""
+    labels = parts["train"].features["label"]
+    order = [name.lower() for _, name in sorted(AutoConfig.from_pretrained(place).id2label.items())]
+    if not isinstance(labels, datasets.ClassLabel) or order == labels.names or sorted(order) != sorted(labels.names):
+        return parts
+    return parts.align_labels_with_mapping({name: number for number, name in enumerate(order)}, "label")
+
+
+def fine_tune(place: str, parts, rate: float, seed: int, chosen: argparse.Namespace, folder: Path) -> Trainer:
+    """Fine-tune a checkpoint, from the last one in `folder` on. Return the Trainer."""
+    tokenizer, labels = AutoTokenizer.from_pretrained(place), parts["train"].features["label"]
+    classes = getattr(labels, "names", None)
     set_seed(seed)
     model = AutoModelForSequenceClassification.from_pretrained(
         place,
@@ -57,7 +79,7 @@ def fine_tune(place: str, task: str, parts, rate: float, seed: int, chosen: argp
         dtype="float32",
     )
     arguments = TrainingArguments(
-        str(chosen.output / ".checkpoints"),
+        str(folder),
         seed=seed,
         num_train_epochs=chosen.epochs,
         learning_rate=rate,
@@ -66,7 +88,9 @@ def fine_tune(place: str, task: str, parts, rate: float, seed: int, chosen: argp
         per_device_train_batch_size=chosen.batch_size,
         bf16=chosen.bf16,
         use_cpu=not torch.accelerator.is_available(),  # else Trainer refuses bfloat16 there
-        save_strategy="no",
+        save_strategy="epoch",
+        save_total_limit=1,
+        logging_strategy="epoch",
         report_to=[],
     )
     texts = [name for name in ("text", "pair") if name in parts["train"].column_names]
@@ -74,7 +98,7 @@ def fine_tune(place: str, task: str, parts, rate: float, seed: int, chosen: argp
     train = parts["train"].map(encode, batched=True, input_columns=texts, remove_columns=texts)
     callbacks = [training.FiniteCallback()]
     trainer = Trainer(model, arguments, train_dataset=train, processing_class=tokenizer, callbacks=callbacks)
-    trainer.train()
+    training.train_or_resume(trainer)
     return trainer
 
 
@@ -85,10 +109,15 @@ def scores_of(trainer: Trainer, task: str, parts, length: int) -> dict[str, floa
     for part in (part for part in parts if part != "train"):
         predicted = trainer.predict(parts[part].map(encode, batched=True, input_columns=texts, remove_columns=texts))
         labels, answers = predicted.label_ids, predicted.predictions
+        if names := TASKS[task].classes and parts[part].features["label"].names:
+            advice = "try other --learning-rates, or more --epochs"
+            training.ClassPredictions(names, labels, answers).warn_of_one_class(f"the model of {part}", advice)
         if TASKS[task].score == "spearman":  # of equal answers, the correlation is not defined
             score = np.nan_to_num(spearmanr(labels, answers.reshape(-1)).statistic)
+        elif TASKS[task].score == "f1":  # of the class 1, wherever the checkpoint has it
+            score = f1_score(labels, answers.argmax(-1), pos_label=names.index("1"))
         else:
-            score = {"f1": f1_score, "accuracy": accuracy_score}[TASKS[task].score](labels, answers.argmax(-1))
+            score = accuracy_score(labels, answers.argmax(-1))
         scores[part] = 100 * float(score)
     return scores
 
@@ -112,25 +141,28 @@ def main() -> None:
         runs = run.results.setdefault("runs", [])
         done = [(of["task"], of["model"], of["rate"], of["seed"]) for of in runs]
         for key in product(chosen.tasks, places, chosen.learning_rates, chosen.seeds):
-            if key in done:
-                continue
             task, name, rate, seed = key
-            print(f"{name}, {TASKS[task].title}, learning rate {rate:g}, seed {seed}")
-            trainer = fine_tune(places[name], task, tasks[task], rate, seed, chosen)
-            scores = scores_of(trainer, task, tasks[task], chosen.length)
-            score = statistics.mean(scores.values())  # MNLI has two splits
-            if score > max((of["score"] for of in runs if (of["task"], of["model"]) == key[:2]), default=-101):
-                text = f"Fine-tuned on {len(tasks[task]['train']):,} texts or pairs of GLUE {TASKS[task].title}."
-                card = {"base": places[name], "data": [chosen.data], "name": f"{name}-{task}"}
-                card["hyperparameters"] = {"learning rate": rate, "epochs": chosen.epochs, "seed": seed}
-                card["pairs"] = "pair" in tasks[task]["train"].column_names
-                card["scores"] = {TASKS[task].score: score / 100}
-                source = f"{published_name(chosen.data)}:{task}", "validation"
-                tokenizer = trainer.processing_class
-                tokenizer.model_max_length = max(tokenizer.model_max_length, chosen.length)
-                run.save(trainer.model, tokenizer, text, "text-classification", tested_on=source, **card)
-            runs.append({"task": task, "model": name, "rate": rate, "seed": seed, "scores": scores, "score": score})
-            run.save_results()
+            folder = run.folder / ".checkpoints" / "-".join(map(str, key))
+            if key not in done:
+                print(f"{name}, {TASKS[task].title}, learning rate {rate:g}, seed {seed}")
+                parts = order_labels(tasks[task], places[name])
+                trainer = fine_tune(places[name], parts, rate, seed, chosen, folder)
+                scores = scores_of(trainer, task, parts, chosen.length)
+                score = statistics.mean(scores.values())  # MNLI has two splits
+                if score > max((of["score"] for of in runs if (of["task"], of["model"]) == key[:2]), default=-101):
+                    text = f"Fine-tuned on {len(parts['train']):,} texts or pairs of GLUE {TASKS[task].title}."
+                    card = {"base": places[name], "data": [chosen.data], "name": f"{name}-{task}"}
+                    card["hyperparameters"] = {"learning rate": rate, "epochs": chosen.epochs, "seed": seed}
+                    card["pairs"] = "pair" in parts["train"].column_names
+                    card["scores"] = {TASKS[task].score: score / 100}
+                    source = f"{published_name(chosen.data)}:{task}", "validation"
+                    tokenizer = trainer.processing_class
+                    tokenizer.model_max_length = max(tokenizer.model_max_length, chosen.length)
+                    run.save(trainer.model, tokenizer, text, "text-classification", tested_on=source, **card)
+                runs.append({"task": task, "model": name, "rate": rate, "seed": seed, "scores": scores, "score": score})
+                run.save_results()
+            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(run.folder / ".checkpoints", ignore_errors=True)
     table = Table("", *(f"{TASKS[task].title}, {TASKS[task].score}" for task in tasks))
     for name in places:
         table.add_row(name, *(cell([of for of in runs if (of["task"], of["model"]) == (task, name)]) for task in tasks))
@@ -139,5 +171,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with training.exit_on_error("finetune_glue"):
+    with training.exit_on_error("finetune_glue"), training.one_bar():
         main()

@@ -31,8 +31,9 @@ def make_parser(description: str | None = __doc__) -> argparse.ArgumentParser:
         "--columns", nargs=4, default=["A", "B", "C", "label"], help="their names; default: %(default)s"
     )
     parser.add_argument("--output", type=Path, required=True, help="a new folder")
-    parser.add_argument("--resume", action="store_true", help="go on with the run in --output")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds of the scorer, the order and dropout")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in --output, where it was stopped")
+    seeds = "seeds of the scorer, the order and dropout"
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], action=training.Distinct, help=seeds)
     parser.add_argument("--baselines", action="store_true", help="add rows without training")
     parser.add_argument("--scorer", choices=("cross", "bi"), default="cross", help="score pairs, or texts separately")
     parser.add_argument("--max-length", type=int, default=512, help="maximum number of tokens of a pair or a text")
@@ -98,37 +99,43 @@ def make_trainer(chosen: argparse.Namespace, parts: dict[str, datasets.Dataset],
     )
 
 
+def save(chosen: argparse.Namespace, run: training.Run, trainer: Trainer, accuracy: float, seed: int) -> None:
+    """Save the model of a seed, with its card."""
+    text = f"Fine-tuned to tell which of two texts is closer to a third, on {len(trainer.train_dataset):,} triplets."
+    names, sources = ("max_length", "scorer", "learning_rate"), [chosen.train]
+    if not chosen.epochs:
+        text, names, sources = "Not fine-tuned, only evaluated.", names[:2], []
+    options = {name: getattr(chosen, name) for name in names} | {"seed": seed}
+    card = {"base": chosen.model, "data": sources, "hyperparameters": options}
+    score, tested = {"accuracy": accuracy}, (chosen.test or chosen.train, "test")
+    run.save(trainer.model, trainer.processing_class, text, "sentence-similarity", score, tested, **card)
+
+
 def fine_tune(chosen: argparse.Namespace, make_trainer: Callable[..., Trainer] = make_trainer) -> None:
-    chosen.learning_rate = chosen.learning_rate or training.fine_tuning_rate(AutoConfig.from_pretrained(chosen.model))
+    if chosen.learning_rate is None:
+        chosen.learning_rate = training.fine_tuning_rate(AutoConfig.from_pretrained(chosen.model))
     data = {name: getattr(chosen, name) for name in (*PARTS, "model")}
     with training.start_run(chosen.output, vars(chosen), data, chosen.resume) as run:
         loaded = {part: training.load_triplets(data[part], chosen.columns, part) for part in PARTS if data[part]}
         trained = run.results.setdefault(TRAINED, {})
-        for seed in [str(seed) for seed in chosen.seeds if str(seed) not in trained]:
-            parts, folder = split(loaded, int(seed)), run.folder / f"seed-{seed}"
-            for name, baseline in training.TRIPLET_BASELINES.items() if chosen.baselines else ():
-                decisions = {part: baseline(parts["train"], parts[part]) for part in PARTS[1:]}
-                run.results.setdefault(name, {})[seed] = result_of(decisions, parts)
-            trainer = make_trainer(chosen, parts, int(seed), folder)
-            if chosen.epochs:
-                trainer.train()  # from the beginning: patience is not in a checkpoint
-            scores = {part: trainer.predict(parts[part]).predictions for part in PARTS[1:]}
-            decisions = {part: training.triplet_decisions(of) for part, of in scores.items()}
-            result = result_of(decisions, parts, log=trainer.state.log_history)
-            if all(result["validation"] > other["validation"] for other in trained.values()):
-                text = (
-                    f"Fine-tuned to tell which of two texts is closer to a third, on {len(parts['train']):,} triplets."
-                )
-                names, sources = ("max_length", "scorer", "learning_rate"), [chosen.train]
-                if not chosen.epochs:
-                    text, names, sources = "Not fine-tuned, only evaluated.", names[:2], []
-                options = {name: getattr(chosen, name) for name in names} | {"seed": int(seed)}
-                card = {"base": chosen.model, "data": sources, "hyperparameters": options}
-                score, tested = {"accuracy": result["test"]}, (chosen.test or chosen.train, "test")
-                tokenizer = trainer.processing_class
-                run.save(trainer.model, tokenizer, text, "sentence-similarity", score, tested, **card)
-            trained[seed] = result
-            run.save_results()
+        for seed in map(str, chosen.seeds):
+            folder = run.folder / f"seed-{seed}"
+            if seed not in trained:
+                parts = split(loaded, int(seed))
+                for name, baseline in training.TRIPLET_BASELINES.items() if chosen.baselines else ():
+                    decisions = {part: baseline(parts["train"], parts[part]) for part in PARTS[1:]}
+                    run.results.setdefault(name, {})[seed] = result_of(decisions, parts)
+                print(f"seed {seed}")
+                trainer = make_trainer(chosen, parts, int(seed), folder)
+                if chosen.epochs:
+                    training.train_or_resume(trainer)
+                scores = {part: trainer.predict(parts[part]).predictions for part in PARTS[1:]}
+                decisions = {part: training.triplet_decisions(of) for part, of in scores.items()}
+                result = result_of(decisions, parts, log=trainer.state.log_history)
+                if all(result["validation"] > other["validation"] for other in trained.values()):
+                    save(chosen, run, trainer, result["test"], int(seed))
+                trained[seed] = result
+                run.save_results()
             shutil.rmtree(folder, ignore_errors=True)  # its checkpoints
         training.draw_learning_curves({seed: of["log"] for seed, of in trained.items()}, run.folder / "curves.png")
         for name, of in run.results.items():
@@ -138,5 +145,5 @@ def fine_tune(chosen: argparse.Namespace, make_trainer: Callable[..., Trainer] =
 
 
 if __name__ == "__main__":
-    with training.exit_on_error("finetune_triplet"):
+    with training.exit_on_error("finetune_triplet"), training.one_bar():
         fine_tune(make_parser().parse_args())

@@ -15,6 +15,7 @@ import numpy as np
 import sacrebleu
 import torch
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments, set_seed
+from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from modeling_roformer import RoFormerForConditionalGeneration, RoFormerSeq2SeqConfig, training
 
@@ -30,8 +31,9 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--source", default="source", metavar="COLUMN", help="column of the sentences")
     parser.add_argument("--target", default="target", metavar="COLUMN", help="column of their translations")
     parser.add_argument("--output", type=Path, required=True, help="a new folder")
-    parser.add_argument("--resume", action="store_true", help="go on with the run in --output")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds of weights, order and dropout")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in --output, where it was stopped")
+    seeds = "seeds of weights, order and dropout"
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], action=training.Distinct, help=seeds)
     parser.add_argument("--position-encoding", choices=("rotary", "sinusoidal"), default="rotary")
     parser.add_argument("--vocabulary-size", type=int, default=4000, help="entries of the joint vocabulary")
     parser.add_argument("--max-length", type=int, default=128, help="tokens at which sentences are cut for training")
@@ -45,6 +47,33 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--bleu-tokenize", default="13a", help="tokens of BLEU, such as zh for Chinese")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
     return parser.parse_args()
+
+
+class SimilarLengths(LengthGroupedSampler):
+    """Sampler that puts sentences of similar length into a batch, in an order that depends on seed and epoch alone.
+
+    transformers' own draws the order from the global generator, so that a resumed run would read other batches.
+    """
+
+    def __init__(self, lengths: list[int], batch_size: int, seed: int):
+        super().__init__(batch_size, lengths=lengths, generator=torch.Generator())
+        self.seed = seed
+        self.set_epoch(0)
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self):
+        self.generator.manual_seed(1_000_003 * self.seed + self.epoch)
+        return super().__iter__()
+
+
+class TranslationTrainer(Seq2SeqTrainer):
+    """Trainer that reads its training pairs by `SimilarLengths`."""
+
+    def _get_train_sampler(self, train_dataset=None) -> SimilarLengths:
+        lengths = [len(ids) for ids in self.train_dataset["input_ids"]]
+        return SimilarLengths(lengths, self.args.train_batch_size, self.args.seed)
 
 
 def train(chosen: argparse.Namespace, parts: dict, tokenizer, seed: int, folder: Path) -> Seq2SeqTrainer:
@@ -68,7 +97,6 @@ def train(chosen: argparse.Namespace, parts: dict, tokenizer, seed: int, folder:
         max_steps=chosen.steps,
         per_device_train_batch_size=chosen.batch_size,
         per_device_eval_batch_size=chosen.batch_size,
-        train_sampling_strategy="group_by_length",
         learning_rate=chosen.learning_rate,
         lr_scheduler_type="inverse_sqrt",
         warmup_steps=chosen.warmup_steps,
@@ -83,7 +111,7 @@ def train(chosen: argparse.Namespace, parts: dict, tokenizer, seed: int, folder:
         logging_steps=max(1, chosen.steps // 200),
         report_to=[],
     )
-    trainer = Seq2SeqTrainer(
+    trainer = TranslationTrainer(
         model,
         arguments,
         train_dataset=parts["train"],
@@ -92,7 +120,7 @@ def train(chosen: argparse.Namespace, parts: dict, tokenizer, seed: int, folder:
         processing_class=tokenizer,
         callbacks=[training.FiniteCallback()],
     )
-    trainer.train(resume_from_checkpoint=training.last_checkpoint(folder))
+    training.train_or_resume(trainer)
     model.load_state_dict(training.average_checkpoints(folder, AVERAGED), strict=False)
     return trainer
 
@@ -114,11 +142,15 @@ def main() -> None:
             return tokenizer(pair["source"], text_target=pair["target"], truncation=True)
 
         tokens = {part: pairs.map(tokenize, remove_columns=[*columns]) for part, pairs in parts.items()}
-        for seed in [str(seed) for seed in chosen.seeds if str(seed) not in run.results]:
-            trainer = train(chosen, tokens, tokenizer, int(seed), run.folder / f"seed-{seed}")
+        for seed in map(str, chosen.seeds):
+            folder = run.folder / f"seed-{seed}"
+            if seed in run.results:
+                shutil.rmtree(folder, ignore_errors=True)  # its checkpoints, if it was stopped while they were deleted
+                continue
+            print(f"seed {seed}")
+            trainer = train(chosen, tokens, tokenizer, int(seed), folder)
             loss = trainer.evaluate()["eval_loss"]
             trainer.args.predict_with_generate = True
-            trainer.args.train_sampling_strategy = "sequential"  # grouped by length, predictions lose their order
             ids = trainer.predict(tokens["test"], num_beams=4, max_new_tokens=2 * chosen.max_length).predictions
             translations = tokenizer.batch_decode(np.maximum(ids, 0), skip_special_tokens=True)
             score = bleu.corpus_score(translations, [parts["test"]["target"][:]]).score
@@ -131,7 +163,7 @@ def main() -> None:
             result = {"bleu": score, "validation_loss": loss, "signature": str(bleu.get_signature())}
             run.results[seed] = result | {"translations": translations, "log": trainer.state.log_history}
             run.save_results()
-            shutil.rmtree(trainer.args.output_dir)  # its checkpoints
+            shutil.rmtree(folder)
         training.draw_learning_curves({seed: of["log"] for seed, of in run.results.items()}, run.folder / "curves.png")
         for name in ("bleu", "validation_loss"):
             print(f"{name}: {training.spread([of[name] for of in run.results.values()], '.2f')}")
@@ -139,5 +171,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with training.exit_on_error("translate"):
+    with training.exit_on_error("translate"), training.one_bar():
         main()

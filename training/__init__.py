@@ -14,8 +14,10 @@ from ..output.lazy_names import lazy_names
 if TYPE_CHECKING:
     from .comparing.curves import draw_learning_curves, draw_panels
     from .comparing.paired_bootstrap import Difference, paired_bootstrap
-    from .errors import TrainingError, exit_on_error
+    from .errors import Interrupted, TrainingError, exit_on_error
     from .finetuning.glue import GLUE_TASKS, read_glue
+    from .finetuning.predictions import ClassPredictions, check_predictions_file
+    from .finetuning.trainers import one_bar, train_or_resume
     from .pretraining.documents import Corpus, DocumentTokenizer, files_of
     from .pretraining.masking import MaskingCollator
     from .pretraining.muon import MuonAndAdamW
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from .pretraining.stages import Stage, read_stages, usual_stage
     from .retrieval.questions import load_questions, split_questions, with_negatives
     from .retrieval.search import RETRIEVAL_METRICS, PassageSearch, bm25
+    from .runs.arguments import Distinct
     from .runs.data import encode_labels, load_data, load_texts, split_by, split_off
     from .runs.finite_callback import FiniteCallback, NotFinite
     from .runs.run_folder import Run, last_checkpoint, start_run
@@ -40,10 +43,13 @@ __all__ = [
     "GLUE_TASKS",
     "RETRIEVAL_METRICS",
     "TRIPLET_BASELINES",
+    "ClassPredictions",
     "Corpus",
     "Difference",
+    "Distinct",
     "DocumentTokenizer",
     "FiniteCallback",
+    "Interrupted",
     "MaskingCollator",
     "MuonAndAdamW",
     "NotFinite",
@@ -55,6 +61,7 @@ __all__ = [
     "TripletCollator",
     "average_checkpoints",
     "bm25",
+    "check_predictions_file",
     "draw_learning_curves",
     "draw_panels",
     "encode_labels",
@@ -70,6 +77,7 @@ __all__ = [
     "load_tokenizer",
     "load_triplets",
     "near_duplicates",
+    "one_bar",
     "paired_bootstrap",
     "pretrain",
     "print_scores",
@@ -82,6 +90,7 @@ __all__ = [
     "start_run",
     "text_blind",
     "tf_idf",
+    "train_or_resume",
     "train_translation_tokenizer",
     "trained_model",
     "triplet_accuracy",

@@ -1,18 +1,31 @@
 """Errors that end a training run with a message of one sentence."""
 
+import errno
 import os
+import shlex
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from tqdm import tqdm
 
 from ..data import DataError
 from ..output.console import sentence_of
 
+_FULL = errno.ENOSPC, errno.EDQUOT
+_FULL_TEXTS = ("No space left on device", "os error 28", "Disk quota exceeded", "os error 122")  # of safetensors
+_TORCH = "inline_container.cc"  # names this file, and not the reason, if it cannot write
+_NEARLY_FULL = 64 << 20  # bytes: what failed to be written may have been removed again
+
 
 class TrainingError(ValueError):
     """Error that keeps training from starting or resuming. The message is one sentence: the reason and what to do."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C in a run that the same command resumes by `--resume`."""
 
 
 @contextmanager
@@ -28,17 +41,60 @@ def raises_training_error() -> Iterator[None]:
 def exit_on_error(program: str) -> Iterator[None]:
     """Exit with code 1 and a one-line message on stderr if the block raises.
 
-    With ROFORMER_DEBUG=1, show the traceback instead.
+    After Ctrl-C in a run that was begun by `start_run`, the message has the command that resumes it. With
+    ROFORMER_DEBUG=1, show the traceback instead.
     """
     try:
         yield
-    except KeyboardInterrupt:
-        print(f"{program}: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        advice = f"; go on with: {_command_to_resume()}" if isinstance(stop, Interrupted) else ""
+        _say(program, f"interrupted{advice}")
         sys.exit(130)
     except Exception as error:
         if os.environ.get("ROFORMER_DEBUG"):
             raise
-        for bar in list(getattr(tqdm, "_instances", ())):
-            bar.close()  # it would be closed at the end, over the message
-        print(f"{program}: {sentence_of(error)}", file=sys.stderr)
+        _say(program, sentence_of(error))
         sys.exit(1)
+
+
+def _say(program: str, sentence: str) -> None:
+    for bar in list(getattr(tqdm, "_instances", ())):
+        bar.close()  # it would be closed at the end, over the message
+    print(f"{program}: {sentence}", file=sys.stderr)
+
+
+def _command_to_resume() -> str:
+    """Return the command of this process with --resume, for a shell."""
+    words = sys.argv if "--resume" in sys.argv else [*sys.argv, "--resume"]
+    launched = "RANK" in os.environ  # by torchrun, whose own options are not known here
+    return shlex.join(words if launched else ["python", *words])
+
+
+@contextmanager
+def resumable(folder: Path) -> Iterator[None]:
+    """Raise `Interrupted` for Ctrl-C in the block, and a TrainingError that names the folder if its disk is full."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise Interrupted from stop
+    except Exception as error:
+        if place := _full_disk(error, folder):
+            free = shutil.disk_usage(place).free / 1e6
+            raise TrainingError(
+                f"{place} cannot be written: its disk is full ({free:,.0f} MB are free). Free some space, and go on "
+                "with the same command and --resume"
+            ) from error
+        raise
+
+
+def _full_disk(error: BaseException, folder: Path) -> Path | None:
+    """Return what could not be written because a disk is full, or None if this is not the reason of an error."""
+    chain = [error]
+    while cause := chain[-1].__cause__ or chain[-1].__context__:
+        chain.append(cause)
+    for of in chain:
+        if isinstance(of, OSError) and of.errno in _FULL:
+            return Path(of.filename).absolute().parent if isinstance(of.filename, str) else folder
+    told = any(text in str(of) for of in chain for text in _FULL_TEXTS)
+    is_torch = any(_TORCH in str(of) for of in chain)
+    return folder if told or (is_torch and shutil.disk_usage(folder).free < _NEARLY_FULL) else None

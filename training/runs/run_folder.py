@@ -15,7 +15,7 @@ from ...files.atomic_folder import output_folder
 from ...files.lock import only_writer
 from ...model_cards import published_name, sha256_of, write_trained_card
 from ...tokenization.vocabulary import LARGE, json_object
-from ..errors import TrainingError
+from ..errors import TrainingError, resumable
 from .device import processes
 
 SETTINGS, RESULTS = "settings.json", "results.json"
@@ -108,7 +108,7 @@ def start_run(
         resume: whether to go on with a run, if there is one.
 
     Raises a TrainingError if the folder is not empty and `resume` is False, if the run in it has other settings or
-    data, which are named, or if another process writes into the folder.
+    data, which are named, or if another process writes into the folder. In the block, a full disk raises one too.
 
     >>> with start_run("runs", {"seed": 0}, {"train": "reviews.csv"}, resume=True) as run:
     ...     trainer.train(resume_from_checkpoint=run.checkpoint)
@@ -120,6 +120,7 @@ def start_run(
             stack.enter_context(only_writer(folder, TrainingError))
             _record_or_compare(folder, settings, data, resume)
         processes().wait_for_everyone()
+        stack.enter_context(resumable(folder))
         yield Run(folder)
 
 
