@@ -45,7 +45,8 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--negatives", metavar="NAME", help="column with a list of hard negatives for each question")
     parser.add_argument("--output", type=Path, required=True, help="a new folder")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --output")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds of the order and of dropout")
+    seeds = "seeds of the order and of dropout"
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], action=training.Distinct, help=seeds)
     parser.add_argument("--words", action="store_true", help="add BM25, of whole passages and of what MODEL reads")
     parser.add_argument("--max-length", type=int, default=512, help="maximum number of tokens of a text")
     parser.add_argument("--epochs", type=int, default=4, help="maximum number of epochs")

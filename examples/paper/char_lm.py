@@ -27,6 +27,7 @@ from transformers import Trainer, TrainingArguments, set_seed
 from modeling_roformer import RoFormerConfig, RoFormerForCausalLM
 from modeling_roformer.rotary import LearnedPositionEmbeddings
 from modeling_roformer.training import (
+    Distinct,
     FiniteCallback,
     TrainingError,
     draw_panels,
@@ -67,7 +68,9 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--eval-steps", type=int, default=100, help="steps between evaluations, and checkpoints")
     parser.add_argument("--device-batch", type=int, help="texts that a device computes at once; default: all")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds of weights, features and batches")
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=[0], action=Distinct, help="seeds of weights, features and batches"
+    )
     chosen = parser.parse_args()
     if chosen.paper:
         vars(chosen).update(PAPER)

@@ -31,7 +31,7 @@ def draw_confusion(picture: Path, names: Sequence[str], counts: np.ndarray) -> P
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     size, drawn = min(4 + 0.5 * len(names), 40), io.BytesIO()
     # A name may have dollar signs, which would be read as mathematics.
-    with rc_context({"font.family": [font] if font else ["sans-serif"], "text.parse_math": False}):
+    with rc_context({"font.family": [font or "sans-serif", "sans-serif"], "text.parse_math": False}):
         figure = Figure(figsize=(size, size), layout="constrained")
         axes = figure.add_subplot()
         axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
@@ -58,7 +58,8 @@ def font_with(text: str) -> str | None:
     from matplotlib import font_manager
 
     own = font_manager.FontProperties().get_name()
-    usable = [entry for entry in font_manager.fontManager.ttflist if Path(entry.fname).is_file()]
+    installed = [entry for entry in font_manager.fontManager.ttflist if Path(entry.fname).is_file()]
+    usable = [entry for entry in installed if "lastresort" not in entry.name.lower().replace(" ", "")]  # has boxes
     usable.sort(key=lambda entry: (entry.name != own, entry.style != "normal", _distance(entry.weight)))
     needed, seen = {ord(character) for character in text if not character.isspace()}, set()
     for entry in usable:

@@ -27,6 +27,7 @@ from torch.utils.data import Dataset
 from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
 
 from modeling_roformer.training import (
+    Distinct,
     FiniteCallback,
     NotFinite,
     TrainingError,
@@ -57,7 +58,9 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=32, help="texts per step")
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds of weights, batches and masks")
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=[0], action=Distinct, help="seeds of weights, batches and masks"
+    )
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast in training")
     chosen = parser.parse_args()
     if chosen.hidden_size % (2 * chosen.heads):
