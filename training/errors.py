@@ -96,5 +96,5 @@ def _full_disk(error: BaseException, folder: Path) -> Path | None:
         if isinstance(of, OSError) and of.errno in _FULL:
             return Path(of.filename).absolute().parent if isinstance(of.filename, str) else folder
     told = any(text in str(of) for of in chain for text in _FULL_TEXTS)
-    is_torch = any(_TORCH in str(of) for of in chain)
+    is_torch = any(_TORCH in str(of) and "open file failed" not in str(of) for of in chain)
     return folder if told or (is_torch and shutil.disk_usage(folder).free < _NEARLY_FULL) else None

@@ -1,0 +1,102 @@
+"""Ends of a training run: Ctrl-C, a full disk, and options that are given twice."""
+
+import argparse
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers.messages import assert_states, refused
+
+from modeling_roformer.training import Distinct, Interrupted, TrainingError, exit_on_error, start_run
+
+# Writes into runs/0, whose disk has room for 300 KB, in the way that is named.
+WRITES = """
+import sys, torch
+from safetensors.torch import save_file
+from modeling_roformer.training import exit_on_error, start_run
+values = torch.zeros(1_000_000)
+with exit_on_error("script"), start_run("runs/0", {}, {}) as run:
+    write = {
+        "torch": lambda: torch.save(values, run.folder / "optimizer.pt"),
+        "safetensors": lambda: save_file({"values": values}, run.folder / "model.safetensors"),
+        "bytes": lambda: (run.folder / "texts.txt").write_bytes(bytes(1_000_000)),
+        "other": lambda: torch.save(values, "/proc/optimizer.pt"),
+    }[sys.argv[1]]
+    write()
+"""
+SMALL = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Return a function that runs a Python program in a folder, in which `runs` is a disk of 300 KB."""
+    (tmp_path / "runs").mkdir()
+    mount = "mount -t tmpfs -o size=300k tmpfs runs"
+    if subprocess.run([*SMALL, mount], cwd=tmp_path, capture_output=True).returncode:
+        pytest.skip("needs Linux that lets a user mount a small disk (unshare)")
+
+    def run(program: str, *arguments: str) -> subprocess.CompletedProcess:
+        command = f"{mount} && exec {shlex.join([sys.executable, '-c', program, *arguments])}"
+        return subprocess.run([*SMALL, command], cwd=tmp_path, capture_output=True, text=True)
+
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("writer", ["torch", "safetensors", "bytes", "other"])
+def test_a_full_disk_is_named(small_disk, writer):
+    done = small_disk(WRITES, writer)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
+    if writer == "other":  # another failure is not taken for a full disk
+        assert "full" not in done.stderr
+    else:
+        assert_states(done.stderr, "script: ", "runs/0", "full", "--resume")
+
+
+def test_ctrl_c_in_a_run_shows_the_command_that_resumes(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("RANK", raising=False)
+    command = ["examples/train.py", "my model", "--train", "texts.csv"]
+    for given in command, [*command, "--resume"]:
+        monkeypatch.setattr(sys, "argv", given)
+        with pytest.raises(SystemExit) as stop, exit_on_error("train"), start_run(tmp_path / "run", {}, {}, True):
+            raise KeyboardInterrupt
+        assert stop.value.code == 130
+        err = capsys.readouterr().err
+        assert err.startswith("train: ") and err.count("\n") == 1
+        shown = shlex.split(err[err.index("python ") :])
+        assert shown == ["python", *command, "--resume"]
+    # Before a run has begun, there is nothing to resume.
+    with pytest.raises(SystemExit), exit_on_error("train"):
+        raise KeyboardInterrupt
+    assert "--resume" not in capsys.readouterr().err
+    with pytest.raises(Interrupted), start_run(tmp_path / "other", {}, {}):  # which is a KeyboardInterrupt
+        raise KeyboardInterrupt
+
+
+def test_other_errors_of_a_run_stay_as_they_are(tmp_path):
+    with refused(FileNotFoundError), start_run(tmp_path / "run", {}, {}):
+        Path(tmp_path / "none").read_text()
+    with refused(TrainingError, "bad texts"), start_run(tmp_path / "other", {}, {}):
+        raise TrainingError("bad texts")
+
+
+def test_a_value_that_is_given_twice_counts_once():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], action=Distinct)
+    assert parser.parse_args(["--seeds", "3", "0", "3", "00"]).seeds == [3, 0]
+    assert parser.parse_args([]).seeds == [0]
+
+
+@pytest.mark.parametrize("script", [
+    "finetune_classification", "finetune_glue", "finetune_triplet", "translate", "train_retriever", "paper/char_lm",
+    "paper/compare_position_embeddings", "paper/position_laboratory/compare",
+])  # fmt: skip
+def test_seeds_of_every_script_count_once(script):
+    """By reading, since a script needs data to run."""
+    from helpers.paths import REPOSITORY
+
+    text = (REPOSITORY / "examples" / f"{script}.py").read_text(encoding="utf-8")
+    assert text.count('"--seeds"') == 1
+    assert "Distinct" in text[text.index('"--seeds"') :].partition(")")[0]
