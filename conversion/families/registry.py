@@ -21,7 +21,7 @@ EXPORTED_AS = "exported_as"  # the field of the family in configurations of this
 
 @dataclass(frozen=True)
 class Structure:
-    """What the variables show: a `sign`, and the families that have these variables.
+    """Evidence of the variables: a `sign`, and the families that have these variables.
 
     Without other signs, it is the first. Families `on_request` leave variables out, which only --family asks for.
     """

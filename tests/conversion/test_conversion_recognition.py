@@ -205,7 +205,7 @@ def test_what_the_errors_advise(fixture, name, changes, options, title, reads_ah
 
 
 def test_a_link_has_two_names(tmp_path):
-    """Of which either may say what the checkpoint is; `info` reads both too."""
+    """Either of them may say what the checkpoint is; `info` reads both too."""
     shutil.copytree(LEGACY / "wonezha", tmp_path / "nezha_gpt" / "1")
     (tmp_path / "roformer-gpt").symlink_to(tmp_path / "nezha_gpt" / "1")
     assert convert(tmp_path / "nezha_gpt" / "1", tmp_path / "output").family == "RoFormer"  # a parent says nothing

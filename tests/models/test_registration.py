@@ -55,7 +55,7 @@ def test_no_auto_class_gives_transformers_own():
 
 
 def test_names_of_transformers_stay_its_own():
-    """As README.md says of `from transformers import RoFormerForMaskedLM`."""
+    """README.md says so of `from transformers import RoFormerForMaskedLM`."""
     for name in ("RoFormerModel", "RoFormerForMaskedLM", "RoFormerConfig", "RoFormerTokenizer"):
         own = getattr(transformers, name)
         assert own.__module__.startswith("transformers.") and own is not getattr(modeling_roformer, name)

@@ -87,7 +87,7 @@ def test_files_with_another_prefix_stay(tmp_path):
 
 @pytest.mark.parametrize("link", [False, True])
 def test_a_file_that_may_not_be_written_is_replaced(tmp_path, link):
-    """As in huggingface_hub's cache, where files are links to contents that other revisions share."""
+    """Files of huggingface_hub's cache are links to contents that other revisions share."""
     folder = tmp_path / "model"
     made("好天").save_pretrained(folder)
     old = folder / "tokenizer.json"

@@ -40,7 +40,7 @@ def test_a_checkpoint_and_what_it_is_converted_to_have_the_same_ids(make, tmp_pa
 
 
 def test_an_exported_tokenizer_and_an_option_decide_over_the_vocabulary(tmp_path):
-    """As a model that was trained on lower-cased texts with a cased vocabulary."""
+    """A model may have been trained on lower-cased texts with a cased vocabulary."""
     folder = cased(tmp_path / "legacy")
     convert(folder, tmp_path / "saved")
     RoFormerTokenizer(str(folder / "vocab.txt"), do_lower_case=True).save_pretrained(tmp_path / "saved")
