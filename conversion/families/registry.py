@@ -21,7 +21,7 @@ EXPORTED_AS = "exported_as"  # the field of the family in configurations of this
 
 @dataclass(frozen=True)
 class Structure:
-    """Evidence of the variables: a `sign`, and the families that have these variables.
+    """The structure of a checkpoint: the `sign` that the variables show, and the families that have these variables.
 
     Without other signs, it is the first. Families `on_request` leave variables out, which only --family asks for.
     """

@@ -1,4 +1,4 @@
-"""Signs of a configuration and a name about a checkpoint: where its positions come from, and what its mask is.
+"""The signs in configurations and names: where the positions of a checkpoint come from, and what its mask is.
 
 RoFormer, RoFormer-GPT and NEZHA have the same variables, and no variable shows a mask. `WORDS` and `read_signs` list
 everything that is read beside the variables; docs/converting.md has the same table.

@@ -192,7 +192,7 @@ WAYS_OUT = [
 
 
 @pytest.mark.parametrize(("fixture", "name", "changes", "options", "title", "reads_ahead"), WAYS_OUT)
-def test_what_the_errors_advise(fixture, name, changes, options, title, reads_ahead, tmp_path):
+def test_the_ways_out_that_the_errors_name(fixture, name, changes, options, title, reads_ahead, tmp_path):
     source = shutil.copytree(LEGACY / fixture, tmp_path / name)
     edit_config(source, **changes)
     assert convert(source, tmp_path / "output", **options).family == title
@@ -205,7 +205,7 @@ def test_what_the_errors_advise(fixture, name, changes, options, title, reads_ah
 
 
 def test_a_link_has_two_names(tmp_path):
-    """Either of them may say what the checkpoint is; `info` reads both too."""
+    """Either may say what the checkpoint is; `info` reads both too."""
     shutil.copytree(LEGACY / "wonezha", tmp_path / "nezha_gpt" / "1")
     (tmp_path / "roformer-gpt").symlink_to(tmp_path / "nezha_gpt" / "1")
     assert convert(tmp_path / "nezha_gpt" / "1", tmp_path / "output").family == "RoFormer"  # a parent says nothing
