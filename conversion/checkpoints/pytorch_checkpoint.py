@@ -4,7 +4,6 @@ Classes and keys stay the same. The class that the configuration names is create
 expected weights, so any RoFormer, BERT or NEZHA head is converted without a list of heads.
 """
 
-import json
 import re
 from pathlib import Path
 
@@ -19,11 +18,11 @@ from ...saved_fields import MODEL_TYPES
 from ...tokenization.tokenizer import RoFormerTokenizer
 from ..errors import CheckpointError
 from ..families import roformer_sim, simbert, wobert
-from ..families.family import BIDIRECTIONAL, CAUSAL, MASKS, UNILM, Weight
+from ..families.family import Weight
 from ..families.registry import AUTO, FAMILIES
 from ..families.roformer_start import NOTE
 from ..families.roformer_v1 import PLAIN_TRANSFORMERS_POSITIONS
-from ..families.signs import APPLICATIONS
+from ..families.signs import check_application
 from ..folder.legacy_folder import LegacyFiles
 from ..folder.saved_tokenizer import read_tokenizer, written_anew
 from ..folder.settings import read_fields
@@ -76,7 +75,7 @@ def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = No
     if base == "roformer":
         architecture = _set_pooler_fields(fields, name, found, architecture, files, source)
     config = _config(files.config, base, {**fields, "architectures": [architecture]})
-    _check_application(files.config, fields, config)
+    check_application(files.config, fields)
     changes: dict[str, object] = {}
     if name == "gpt" and family == name:
         changes |= FAMILIES[name].tokenizer(config)
@@ -198,19 +197,6 @@ def _config(path: Path, base: str, fields: dict) -> PreTrainedConfig:
     if base == "roformer" and config.position_encoding != "learned":  # whose table has that length
         config.max_position_embeddings = max(config.max_position_embeddings, PLAIN_TRANSFORMERS_POSITIONS)
     return config
-
-
-def _check_application(path: Path, fields: dict, config: PreTrainedConfig) -> None:
-    """Raise CheckpointError if bert4keras' field for the mask says another than transformers' fields, which decide."""
-    if (application := fields.get("application")) is None:
-        return
-    is_decoder, prefix_lm = (bool(getattr(config, name, False)) for name in ("is_decoder", "prefix_lm"))
-    mask = UNILM if is_decoder and prefix_lm else CAUSAL if is_decoder else BIDIRECTIONAL
-    if not isinstance(application, str) or APPLICATIONS.get(application) != mask:
-        raise CheckpointError(
-            f'{path} says "application": {json.dumps(application)}, but is_decoder and prefix_lm, which transformers '
-            f"reads, mean {MASKS[mask]}: correct one of them there"
-        )
 
 
 def _as_roformer(

@@ -4,8 +4,10 @@ RoFormer, RoFormer-GPT and NEZHA have the same variables, and no variable shows 
 everything that is read beside the variables; docs/converting.md has the same table.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ..errors import CheckpointError
 from ..folder.settings import Settings
@@ -81,6 +83,22 @@ def read_signs(settings: Settings, own: Mapping[str, object], name: str) -> Sign
 
 def _words(text: str, words: Mapping, says: str) -> list[Sign]:
     return [Sign(f"{says} {word.upper()}", *meaning) for word, meaning in words.items() if word in text.lower()]
+
+
+def check_application(path: Path, fields: Mapping[str, object]) -> None:
+    """Raise CheckpointError if, in a config.json (`path`), `application` says another mask than transformers' fields.
+
+    These decide what a model of PyTorch computes.
+    """
+    application = fields.get("application")
+    mask = BIDIRECTIONAL
+    if fields.get("is_decoder"):
+        mask = UNILM if fields.get("prefix_lm") else CAUSAL
+    if application is not None and (not isinstance(application, str) or APPLICATIONS.get(application) != mask):
+        raise CheckpointError(
+            f'{path} says "application": {json.dumps(application)}, but is_decoder and prefix_lm, which transformers '
+            f"reads, mean {MASKS[mask]}: correct one of them there"
+        )
 
 
 def agreed(signs: Iterable[Sign], what: str, where: str) -> tuple[str, ...]:

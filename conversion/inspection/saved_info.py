@@ -13,6 +13,7 @@ from ...model_cards.releases import RELEASES
 from ...model_cards.usage import task_of
 from ...tokenization.vocabulary import has_words
 from ..errors import CheckpointError
+from ..families.signs import check_application
 from ..folder.legacy_folder import GENERATION_CONFIG
 from ..formats.pytorch_source import PyTorchSource
 from .checkpoint_info import CheckpointInfo
@@ -63,6 +64,11 @@ def saved_info(
     card = folder / "README.md"
     facts = read_facts(read_whole(card, errors="replace") if card.is_file() else "")
     family, sign = _family(config, word_level, tensors)
+    try:  # a RoFormer-Sim of the package roformer 0.4.3 has no field for its mask
+        is_sim = family == KINDS["sim"].title
+        check_application(config_file, config | ({"is_decoder": True, "prefix_lm": True} if is_sim else {}))
+    except CheckpointError as error:
+        notes.append(str(error))
     reason = why_package_is_needed(config, tokenizer)
     counted = _counted(config, tensors)
     vocabulary = vocabulary_info(entries) if entries else {"entries": n} if (n := config.get("vocab_size")) else {}

@@ -632,6 +632,7 @@ def test_the_family_must_agree(architecture, fields, family, tmp_path):
 def test_bert4keras_field_for_the_mask_must_agree_with_transformers(fields, application, is_right, tmp_path):
     model = made(transformers.BertLMHeadModel if fields else BertForMaskedLM, BertConfig(**SIZES, **fields))
     folder = save(model, tmp_path / "old", application=application)
+    assert bool(info(folder).notes) != is_right
     if is_right:
         convert(folder, tmp_path / "new")
         return
