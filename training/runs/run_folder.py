@@ -138,14 +138,16 @@ def _record_or_compare(folder: Path, settings: Mapping, data: Mapping, resume: b
         write_json(path, now)
         return
     begun = json_object(path, LARGE)
-    for part in ("settings", "data"):
+    different = []
+    for part in ("data", "settings"):
         before, after = begun.get(part, {}), now[part]
         after = {name: value for name, value in after.items() if name in before or name not in _RECORDED_LATER}
-        if names := [name for name in {**before, **after} if before.get(name) != after.get(name)]:
-            raise TrainingError(
-                f"{folder} has a run with different {', '.join(names)}: name another folder, or repeat the command "
-                f"that began it ({path} has its {part})"
-            )
+        different += [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    if different:
+        raise TrainingError(
+            f"{folder} has a run with different {', '.join(different)}: name another folder, or repeat the command "
+            f"that began it ({path} has its settings and data)"
+        )
 
 
 def _identity(source: Source | list) -> object:
