@@ -13,6 +13,7 @@ from pathlib import Path
 
 from modeling_roformer.training import (
     Corpus,
+    check_model_source,
     exit_on_error,
     fresh_model,
     held_out_scores,
@@ -61,6 +62,8 @@ def read_arguments() -> argparse.Namespace:
 def main() -> None:
     chosen = read_arguments()
     stages = read_stages(chosen.stages) if chosen.stages else None
+    if chosen.start is not None:
+        check_model_source(chosen.start, needs_tokenizer=chosen.tokenizer is None)
     options = {"word_segmentation": None} if chosen.characters else {}
     tokenizer = load_tokenizer(chosen.tokenizer or chosen.start, **options)
     if chosen.start is None:

@@ -8,6 +8,7 @@ import yaml
 from safetensors import SafetensorError
 
 from ..files import write_whole
+from ..files.model_folder import why_no_model
 from ..files.reading import read_json
 from ..tokenization.vocabulary import has_words
 from ..tokenization.wordpiece import is_cjk
@@ -48,10 +49,9 @@ def card_of_folder(directory: str | Path, source_name: str | None = None, **fact
     model.
     """
     directory = Path(directory)
-    config = read_json(directory / "config.json", default={})
-    if not config:
-        missing = "has no config.json, so it is not a saved model" if directory.is_dir() else "is not a folder"
-        raise ValueError(f"{directory} {missing}")
+    if reason := why_no_model(directory):
+        raise ValueError(reason)
+    config = read_json(directory / "config.json")
     vocabulary = vocabulary_of(directory)
     word_level = has_words(vocabulary)
     facts.setdefault("language", "zh" if any(is_cjk(entry) for entry in vocabulary if len(entry) == 1) else None)

@@ -31,7 +31,13 @@ if TYPE_CHECKING:
     from .runs.finite_callback import FiniteCallback, NotFinite
     from .runs.run_folder import Run, last_checkpoint, start_run
     from .runs.spread import print_scores, spread
-    from .runs.starting_models import fine_tuning_rate, fresh_model, load_tokenizer, trained_model
+    from .runs.starting_models import (
+        check_model_source,
+        fine_tuning_rate,
+        fresh_model,
+        load_tokenizer,
+        trained_model,
+    )
     from .translation.averaging import average_checkpoints
     from .translation.tokenizer import train_translation_tokenizer
     from .triplets.accuracy import TripletAccuracy, triplet_accuracy
@@ -61,6 +67,7 @@ __all__ = [
     "TripletCollator",
     "average_checkpoints",
     "bm25",
+    "check_model_source",
     "check_predictions_file",
     "draw_learning_curves",
     "draw_panels",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ...files.atomic_folder import temporary_sibling
+from ...files.model_folder import ADAPTER, adapter_advice
 from ...files.reading import most_bytes
 from ..errors import CheckpointError
 from ..formats.pytorch_files import PYTORCH, PYTORCH_SUFFIXES
@@ -91,6 +92,8 @@ def name_of(path: str | Path) -> str:
 def _find(folder: Path, checkpoint: str | None) -> LegacyFiles:
     config = next((folder / name for name in CONFIGS if (folder / name).is_file()), None)
     if config is None:
+        if (folder / ADAPTER).is_file():
+            raise CheckpointError(adapter_advice(folder))
         raise CheckpointError(f"{folder} has no {' or '.join(CONFIGS)}")
     weights = _only_weights(folder) if checkpoint is None else _prefix(folder, checkpoint)
     is_pytorch = weights in PYTORCH or Path(weights).suffix in PYTORCH_SUFFIXES

@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from safetensors import SafetensorError
 
+from ..files.model_folder import why_no_model
 from ..files.reading import read_json, read_whole
 from ..model_cards.facts import safetensors_header
 from ..model_cards.kinds import why_package_is_needed
@@ -39,9 +40,8 @@ with `trust_remote_code=True`.
 
 def published_content(directory: Path, with_code: bool, tell: Callable[[str], object]) -> dict[str, Path | bytes]:
     """Check a model folder; return its files as they are published, by name. Arguments and errors are `push`'s."""
-    if not (directory / "config.json").is_file():
-        missing = "has no config.json, so it is not a saved model" if directory.is_dir() else "is not a folder"
-        raise ValueError(f"{directory} {missing}")
+    if reason := why_no_model(directory):
+        raise ValueError(reason)
     if not isinstance(read_json(directory / "config.json").get("model_type"), str):
         raise ValueError(f"{directory / 'config.json'} has no model_type, so the model could not be loaded")
     found, note = published_files(directory)

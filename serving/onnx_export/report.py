@@ -111,7 +111,8 @@ def card_of(saved: SavedModel, report: OnnxReport, folder: Path) -> str:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     name, kind = saved.folder.resolve().name, described_kind(config, report.word_level)
     vocabulary = vocabulary_of(folder)
-    rows = facts_of(name, config, has_words(vocabulary), {"parameters": report.parameters})
+    tokenizer = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    rows = facts_of(name, config, has_words(vocabulary), {"parameters": report.parameters}, tokenizer)
     rows |= {"inputs": ", ".join(report.inputs), "outputs": ", ".join(report.outputs)}
     rows |= {f"file onnx/{file}": file_fact(folder / "onnx" / file) for file in report.agreements}
     made_with = ("modeling-roformer", "torch", "onnx", "onnxscript", "onnxruntime")

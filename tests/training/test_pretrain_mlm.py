@@ -131,6 +131,7 @@ def test_bad_arguments_are_named(run, folder):
     fresh = ["--tokenizer", VOCAB, "--output", "run"]
     assert_states(refusal("--tokenizer", "./nowhere", "--output", "run"), "./nowhere")
     assert_states(refusal("--from", "./nowhere", "--tokenizer", VOCAB, "--output", "run"), "./nowhere")
+    assert_states(refusal("--from", LEGACY / "word", "--output", "run"), LEGACY / "word", "config.json", "convert")
     assert_states(refusal(*fresh, "--config", "stages.yaml"), "stages.yaml", "JSON")
     (folder / "config.json").write_text('{"hidden": 16}')
     assert_states(refusal(*fresh, "--config", "config.json"), "RoFormerConfig", "hidden")

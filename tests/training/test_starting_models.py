@@ -1,56 +1,97 @@
-"""Tokenizers from which training starts: those of a bert4keras folder are what `convert` makes of it."""
+"""A model to start from that is not there is one sentence, before anything is read, and the Hub is asked once."""
 
 import shutil
 
 import pytest
-from helpers.legacy_checkpoints import edit_config
+from helpers.hub_server import Blob, Fault
+from helpers.messages import refused
 from helpers.paths import REPOSITORY
-from transformers import AutoTokenizer
+from helpers.small_models import small_config
+from transformers import AutoModel
 
-from modeling_roformer import RoFormerTokenizer
-from modeling_roformer.conversion.converter import convert
-from modeling_roformer.conversion.tf_exporter import export_tf
-from modeling_roformer.training import TrainingError, load_tokenizer
+from modeling_roformer import RoFormerModel, RoFormerTokenizer
+from modeling_roformer.hub import push
+from modeling_roformer.training import TrainingError, check_model_source, load_tokenizer, trained_model
 
-LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
-TEXT = "听见A和a，明月Z"
-
-
-def cased(folder):
-    """Copy a checkpoint, and give its vocabulary the entry A."""
-    shutil.copytree(LEGACY / "word", folder)
-    path = folder / "vocab.txt"
-    path.write_text(path.read_text(encoding="utf-8").replace("\nz\n", "\nA\n"), encoding="utf-8", newline="\n")
-    return folder
+LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy" / "word"
+REPO = "somebody/model"
 
 
-@pytest.mark.parametrize("make", [cased, lambda folder: shutil.copytree(LEGACY / "word", folder)])
-def test_a_checkpoint_and_what_it_is_converted_to_have_the_same_ids(make, tmp_path):
-    folder = make(tmp_path / "legacy")
-    convert(folder, tmp_path / "saved")
-    export_tf(tmp_path / "saved", tmp_path / "exported")
-    expected = AutoTokenizer.from_pretrained(tmp_path / "saved")
-    entries = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
-    assert (entries.index("A") in expected(TEXT).input_ids) if make is cased else not {"A"} & set(entries)
-    for place in (folder, folder / "vocab.txt", tmp_path / "saved", tmp_path / "exported"):
-        found = load_tokenizer(place)
-        assert found(TEXT).input_ids == expected(TEXT).input_ids
-        assert found.do_lower_case == expected.do_lower_case == (make is not cased)
-        assert load_tokenizer(str(place), word_segmentation=None).word_segmentation is None
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tokenizer = RoFormerTokenizer(LEGACY / "vocab.txt")
+    RoFormerModel(small_config(vocab_size=len(tokenizer))).save_pretrained("runs/tickets/model")
+    tokenizer.save_pretrained("runs/tickets/model")
+    return tmp_path / "runs" / "tickets" / "model"
 
 
-def test_an_exported_tokenizer_and_an_option_decide_over_the_vocabulary(tmp_path):
-    """A model may have been trained on lower-cased texts with a cased vocabulary."""
-    folder = cased(tmp_path / "legacy")
-    convert(folder, tmp_path / "saved")
-    RoFormerTokenizer(str(folder / "vocab.txt"), do_lower_case=True).save_pretrained(tmp_path / "saved")
-    export_tf(tmp_path / "saved", tmp_path / "exported")
-    assert load_tokenizer(tmp_path / "exported").do_lower_case
-    assert load_tokenizer(folder, do_lower_case=True).do_lower_case
+def test_models_pass_without_an_error(model):
+    for source in (model, "runs/tickets/model", "runs/tickets/model/", "./runs/tickets/model"):
+        check_model_source(source)
+    for name in ("vocab.txt", "tokenizer.json"):  # tokenizers of other kinds have other files
+        (model / name).unlink()
+        check_model_source(model)
 
 
-def test_a_damaged_configuration_is_named(tmp_path):
-    folder = cased(tmp_path / "legacy")
-    edit_config(folder, hidden_size="wide")
-    with pytest.raises(TrainingError, match=r"bert_config\.json"):
-        load_tokenizer(folder)
+@pytest.mark.parametrize("source", [
+    "runs/tickets/modle", "runs/modle", "./modle", "../x", "/nowhere/x", "~/x", "a\\b", "a/b/c", "modle/", "模型",
+])  # fmt: skip
+def test_what_is_written_like_a_path_is_not_sought_on_the_hub(hub, model, source):
+    for load in (check_model_source, load_tokenizer):
+        with refused(TrainingError, source, "does not exist"):
+            load(source)
+    assert not hub.requests
+
+
+@pytest.mark.parametrize(("change", "facts"), [
+    (lambda folder: (folder / "config.json").unlink(), ["config.json", "convert"]),
+    (lambda folder: [(folder / name).unlink() for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json")],
+     ["no tokenizer", "vocab.txt", "tokenizer.json"]),
+    (lambda folder: (folder / "config.json").rename(folder / "adapter_config.json"), ["PeftModel.from_pretrained"]),
+])  # fmt: skip
+def test_a_folder_without_a_model_is_named(hub, model, change, facts):
+    change(model)
+    with refused(TrainingError, model, *facts):
+        check_model_source(model)
+    assert not hub.requests
+
+
+def test_other_folders_and_files(hub, model):
+    with refused(TrainingError, "runs/tickets", "runs/tickets/model"):
+        check_model_source("runs/tickets")  # the folder of the run
+    with refused(TrainingError, model / "vocab.txt", "not a folder"):
+        check_model_source(model / "vocab.txt")
+    with refused(TrainingError, LEGACY, "config.json", "convert"):
+        check_model_source(LEGACY)
+    shutil.rmtree(model)
+    model.mkdir()
+    with refused(TrainingError, model / "vocab.txt", "does not exist"):
+        load_tokenizer(model)
+    assert not hub.requests
+
+
+@pytest.mark.parametrize("source", ["somebody/else", "nobody/model"])
+def test_the_hub_is_asked_once(hub, model, source):
+    for load in (check_model_source, load_tokenizer, lambda name: trained_model(name, None)):
+        hub.requests.clear()
+        with refused(TrainingError, source, "Hub", "hf auth login"):
+            load(source)
+        assert hub.requests == [f"GET /api/models/{source}"]
+        hub.faults.append(Fault("GET /api/models", cut=0))
+        with refused(TrainingError, source, "Hub"):
+            load(source)
+        assert len(hub.requests) == 2
+
+
+def test_a_repository_with_a_model_passes_without_an_error(hub, model):
+    push(model, REPO)
+    check_model_source(REPO)
+    AutoModel.from_pretrained(REPO)
+    hub.requests.clear()
+    check_model_source(REPO)  # from the cache
+    assert not hub.requests
+    repo = hub.repos["somebody/other"] = hub.repos[REPO].__class__()
+    repo.commit("main", {"README.md": Blob(b"")}, "first")
+    with refused(TrainingError, "somebody/other", "config.json"):
+        check_model_source("somebody/other")

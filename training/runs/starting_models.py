@@ -3,12 +3,16 @@
 from pathlib import Path
 
 import torch
+from huggingface_hub import HfApi, try_to_load_from_cache
+from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
+from huggingface_hub.utils import validate_repo_id
 from transformers import PreTrainedTokenizerBase, set_seed
 
 from ...configuration import RoFormerConfig
 from ...conversion.checkpoints.exported import tokenizer_arguments
 from ...conversion.folder.settings import read_settings
 from ...conversion.folder.vocabulary import read_vocabulary
+from ...files.model_folder import why_no_model
 from ...files.reading import read_json
 from ...heads import RoFormerForMaskedLM
 from ...output.console import sentence_of
@@ -21,6 +25,67 @@ from .finite_callback import NotFinite, first_not_finite
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768)}
 _RATE, _WIDTH = 3e-5, 768  # those of the paper's section 4.3
 _HIGHEST = 1e-3
+CONFIG = "config.json"
+_TOKENIZERS = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")  # the last one may name files of another kind
+
+
+def check_model_source(source: str | Path, needs_tokenizer: bool = True) -> None:
+    """Raise a TrainingError, before anything else is loaded, if a model to start from is not there.
+
+    Args:
+        source: folder of a saved model, or its name on the Hub, which is asked once, unless the model is in its cache.
+        needs_tokenizer: whether the model must come with its tokenizer.
+
+    >>> check_model_source("runs")
+    Traceback (most recent call last):
+    modeling_roformer.training.errors.TrainingError: runs has no config.json, so it is not a saved model: name \
+    runs/model, which has one
+    """
+    folder = Path(source)
+    if not folder.exists():
+        if _is_path(source):
+            raise TrainingError(f"{source} does not exist: name the folder of a saved model, or its name on the Hub")
+        _check_on_the_hub(str(source), (CONFIG,), "model")
+        return
+    if reason := why_no_model(folder):
+        raise TrainingError(reason)
+    if needs_tokenizer and not any((folder / name).is_file() for name in _TOKENIZERS):
+        raise TrainingError(
+            f"{folder} has no tokenizer ({' or '.join(_TOKENIZERS[:2])}): save the model's tokenizer there"
+        )
+
+
+def _is_path(source: str | Path) -> bool:
+    """Return whether a name can only be that of a folder here, and not of a repository on the Hub."""
+    try:
+        validate_repo_id(str(source))
+    except HFValidationError:
+        return True
+    return isinstance(source, Path) or ("/" in source and Path(source).parent.is_dir())
+
+
+def _check_on_the_hub(name: str, needed: tuple[str, ...], kind: str) -> None:
+    """Raise a TrainingError unless a repository has one of these files.
+
+    The Hub is asked once, where transformers repeats each request, and warns each time.
+    """
+    if any(isinstance(try_to_load_from_cache(name, file), str) for file in needed):
+        return
+    try:
+        files = {file.rfilename for file in HfApi().model_info(name, timeout=30).siblings or ()}
+    except GatedRepoError:
+        return  # transformers says how to get access
+    except RepositoryNotFoundError:
+        raise TrainingError(
+            f"{name} is not here, and no repository on the Hub: correct the name, or log in with `hf auth login` for a "
+            "private one"
+        ) from None
+    except Exception as error:  # of several libraries, for a connection that fails or is switched off
+        raise TrainingError(
+            f"{name} is not here, and the Hub cannot be asked for a {kind} of that name: {sentence_of(error)}"
+        ) from None
+    if files.isdisjoint(needed):
+        raise TrainingError(f"{name} on the Hub has no {kind} ({' or '.join(needed)})")
 
 
 def load_tokenizer(place: str | Path, **options) -> PreTrainedTokenizerBase:
@@ -32,6 +97,10 @@ def load_tokenizer(place: str | Path, **options) -> PreTrainedTokenizerBase:
     Raises a TrainingError if there is none, or it lacks a special token that masking needs.
     """
     path, settings = Path(place), None
+    if not path.exists():
+        if _is_path(place):
+            raise TrainingError(f"{place} does not exist: name a vocab.txt, or the folder of a saved model")
+        _check_on_the_hub(str(place), _TOKENIZERS, "tokenizer")
     try:
         if path.is_dir() and not any((path / name).exists() for name in ("config.json", "tokenizer_config.json")):
             if (path / "bert_config.json").is_file():  # a checkpoint of bert4keras
@@ -83,6 +152,7 @@ def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase, seed: i
     Raises a TrainingError if it is another model or a decoder, its vocabulary is not the tokenizer's, or a weight is
     not finite.
     """
+    check_model_source(place, needs_tokenizer=False)
     try:
         config = transformers.AutoConfig.from_pretrained(place)
     except (OSError, ValueError) as error:
