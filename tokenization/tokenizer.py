@@ -45,8 +45,8 @@ _NAMED_WORDS = 5  # words that a warning names
 # Files of an earlier tokenizer in the same folder that loading prefers to those that `save_pretrained` writes.
 # transformers 4 saved special tokens and added tokens in files of their own.
 _PREFERRED = (
-    "tokenizer.json", "added_tokens.json", "special_tokens_map.json", "chat_template.jinja",
-    "additional_chat_templates/*.jinja",
+    "added_tokens.json", "special_tokens_map.json", "chat_template.jinja", "additional_chat_templates/*.jinja",
+    "tokenizer.json",
 )  # fmt: skip
 
 # There is a space between Latin words, but none beside a Chinese word.
@@ -226,6 +226,20 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             ],
         )
 
+    def save_pretrained(self, save_directory, legacy_format=None, filename_prefix=None, *args, **kwargs):
+        """Save as in transformers, in place of an earlier tokenizer in the folder.
+
+        From the first write to the last, vocab.txt and tokenizer.json are of two tokenizers. So if the process is
+        killed on the way, loading refuses the folder unless both have the same vocabulary.
+        """
+        start = os.path.join(save_directory, f"{filename_prefix}-" if filename_prefix else "")
+        if any(os.path.isfile(start + name) for name in self.vocab_files_names.values()):
+            if legacy_format:
+                self.save_vocabulary(os.fspath(save_directory), filename_prefix)
+            else:
+                self._tokenizer.save(start + self.vocab_files_names["tokenizer_file"])
+        return super().save_pretrained(save_directory, legacy_format, filename_prefix, *args, **kwargs)
+
     # tokenizer.json is always WordPiece over the same vocabulary, whatever the segmentation, so that transformers' own
     # class, which segments by itself, can read it. With `legacy_format=True` it is not written, for programs that would
     # read it and not segment; from vocab.txt alone transformers' own class finds no words, so it must refuse.
@@ -246,16 +260,13 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             config = json.loads(config_file.read_text(encoding="utf-8")) | changes
             content = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
             config_file.write_text(content, encoding="utf-8")
-        if not legacy_format:
+        if legacy_format:
+            file_names += self.save_vocabulary(os.fspath(save_directory), filename_prefix)
+        else:
             file_names = super()._save_pretrained(save_directory, file_names, legacy_format, filename_prefix)
-        file_names += self.save_vocabulary(os.fspath(save_directory), filename_prefix)
-        # They go last: a process killed before leaves two vocabularies, which loading refuses if they differ.
-        written = {Path(name).resolve() for name in file_names}
-        prefix = glob.escape(f"{filename_prefix}-") if filename_prefix else ""
-        for pattern in _PREFERRED:
-            for path in Path(save_directory).glob(prefix + pattern):
-                if path.resolve() not in written:
-                    path.unlink(missing_ok=True)  # another process may have removed it
+        _remove_all_but(file_names, save_directory, filename_prefix)
+        if not legacy_format:
+            file_names += self.save_vocabulary(os.fspath(save_directory), filename_prefix)
         return file_names
 
     def save_vocabulary(self, save_directory, filename_prefix=None):
@@ -496,6 +507,16 @@ def _as_samples(text, text_pair, is_split_into_words):
         raise ValueError(f"text has {len(text)} texts, but text_pair has {len(text_pair)}; expected one for each text")
     pairs = enumerate(zip(text, text_pair, strict=True))
     return True, [sample(**{f"text[{i}]": first, f"text_pair[{i}]": second}) for i, (first, second) in pairs]
+
+
+def _remove_all_but(file_names, folder, filename_prefix):
+    """Remove the files that an earlier tokenizer left in a folder and that loading prefers to these."""
+    written = {Path(name).resolve() for name in file_names}
+    prefix = glob.escape(f"{filename_prefix}-") if filename_prefix else ""
+    for pattern in _PREFERRED:
+        for path in Path(folder).glob(prefix + pattern):
+            if path.resolve() not in written:
+                path.unlink(missing_ok=True)  # another process may have removed it
 
 
 def _first_words(words):

@@ -94,7 +94,7 @@ def check_same_entries(vocabulary, source, entries, vocab_file):
         here, there = (known.get(entry, "missing") for known in (entries, other))
         raise VocabularyError(
             f"{source} and {vocab_file} have different vocabularies: the id of {entry[:50]!r} is {here} in the first, "
-            f"{there} in the second; keep the one with which the model was trained, and delete the other"
+            f"{there} in the second; delete the one that is not the model's, or save the tokenizer there again"
         )
 
 

@@ -1,8 +1,10 @@
 """A folder holds one tokenizer, the one that was saved last; two vocabularies in one folder are refused."""
 
+import builtins
 import itertools
 import json
 import os
+from pathlib import Path
 
 import pytest
 from helpers.messages import refused
@@ -83,6 +85,47 @@ def test_files_with_another_prefix_stay(tmp_path):
     assert state(RoFormerTokenizer.from_pretrained(tmp_path)) == state(made())
     with_prefix = {path.name.removeprefix("o[1]-") for path in tmp_path.glob("o*")}
     assert with_prefix == {"vocab.txt", "tokenizer_config.json"}
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_save_that_is_stopped_leaves_no_mixture(tmp_path, monkeypatch, legacy):
+    """Stopped before each write, rename and removal: what is loaded is one tokenizer or the other, or refused."""
+    old = made(do_lower_case=False, template=TEMPLATES, added=["[新]"])
+    new = made("好天今气明")
+    left, found = [0], []
+
+    def stopping(function, writes=lambda *_: True):
+        def step(*arguments, **options):
+            if writes(*arguments):
+                if not left[0]:
+                    raise KeyboardInterrupt
+                left[0] -= 1
+            return function(*arguments, **options)
+
+        return step
+
+    for number in range(20):
+        folder = tmp_path / str(number)
+        old.save_pretrained(folder)
+        left[0] = number
+        with monkeypatch.context() as patched:
+            patched.setattr(builtins, "open", stopping(open, lambda *given: given[1:2] in [("w",), ("xb",)]))
+            patched.setattr(os, "replace", stopping(os.replace))
+            patched.setattr(Path, "unlink", stopping(Path.unlink))
+            try:
+                new.save_pretrained(folder, legacy_format=legacy)
+            except KeyboardInterrupt:
+                is_complete = False
+            else:
+                is_complete = True
+        try:
+            found.append(state(RoFormerTokenizer.from_pretrained(folder)))
+        except VocabularyError:
+            found.append(None)
+        if is_complete:
+            break
+    assert number > 3 and found[-1] == state(new)
+    assert all(one in (None, state(old), state(new)) for one in found)
 
 
 @pytest.mark.parametrize("link", [False, True])
