@@ -208,7 +208,9 @@ def write_whole(path, content):
         if os.path.exists(path):
             shutil.copymode(path, beside)
         os.replace(beside, path)
-    except BaseException:
+    except BaseException as error:
         if os.path.exists(beside):
             os.unlink(beside)
+        if isinstance(error, OSError):  # of a full disk, the system names no file
+            error.filename, error.filename2 = os.fspath(path), None
         raise

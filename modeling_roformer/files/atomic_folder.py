@@ -18,6 +18,7 @@ from stat import S_IMODE
 
 from .lock import lock_folder
 
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux's renameat2: paths are relative to the current folder
 
 
@@ -38,6 +39,8 @@ def output_folder(path: str | Path, force: bool | None = None) -> Iterator[Path]
         except OSError as error:  # its user knows the folder by its later name
             if isinstance(error.filename, str):
                 error.filename = error.filename.replace(str(folder), str(path))
+            elif error.errno in _NO_SPACE:  # for which the system names no file
+                error.filename = str(path)
             raise
         complete(folder)
         if require_replaceable(path, force):  # another process may have written something in the meantime

@@ -5,14 +5,17 @@ import io
 import json
 import os
 import re
+import resource
 import shutil
 import sys
+from contextlib import contextmanager
 
 import pytest
 from helpers.messages import assert_states
 from helpers.paths import REPOSITORY
 
 from modeling_roformer.cli import main
+from modeling_roformer.files import output_folder, write_whole
 
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy" / "word"
 OTHER = REPOSITORY / "tests" / "fixtures" / "legacy" / "v2"
@@ -109,3 +112,35 @@ def test_a_model_that_another_command_wrote_meanwhile(convert, tmp_path, monkeyp
         assert_refused(result, output, "--force")
         assert kind(output) == "roformer_v2"
     assert sorted(os.listdir(tmp_path)) == ["other", "output"]
+
+
+@contextmanager
+def files_of_at_most(size: int):
+    """Let no file in the block grow beyond `size` bytes: the system says so as it does of a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_full_disk_is_named_by_the_path(tmp_path):
+    """The system names no file where there is no space."""
+    with pytest.raises(OSError) as caught, files_of_at_most(100):
+        write_whole(tmp_path / "file", bytes(200))
+    assert caught.value.filename == str(tmp_path / "file")
+    with pytest.raises(OSError) as caught, files_of_at_most(100), output_folder(tmp_path / "model") as folder:
+        (folder / "weights").write_bytes(bytes(200))
+    assert caught.value.filename == str(tmp_path / "model")
+    with pytest.raises(OSError) as caught, output_folder(tmp_path / "model"):
+        raise ConnectionResetError(errno.ECONNRESET, "of the network")
+    assert caught.value.filename is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_cannot_be_written_is_named_by_its_own_path(tmp_path):
+    for path in (tmp_path / "missing" / "file", tmp_path):
+        with pytest.raises(OSError) as caught:
+            write_whole(path, "text")
+        assert (caught.value.filename, caught.value.filename2) == (str(path), None)
