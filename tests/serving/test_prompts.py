@@ -23,9 +23,9 @@ from modeling_roformer.serving.vectors.encoder import TextEncoder, model_identit
 
 sentence_transformers = pytest.importorskip("sentence_transformers")
 modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
-PROMPTS = {"query": "查询：", "document": "我们看今天"}
-MORE = {"document": "今", "query": None, "passage": "文章："}
-QUERIES = ["明月", "今天天气好不好"]
+PROMPTS = {"query": "故事：", "document": "所以我们听孩"}
+MORE = {"document": "明", "query": None, "passage": "文章："}
+QUERIES = ["明月", "孩子在桥头数星星"]
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +70,8 @@ def cosines(a, b):
     (MORE, "mean_sqrt_len_tokens", True), (MORE, "cls", False), ({"query": " "}, "mean", False),
 ])  # fmt: skip
 def test_vectors_are_those_of_encode_query_and_encode_document(prompted, prompts, mode, include_prompt):
-    """A prompt may end in another word with a text behind it, as 今 does before 天; with it, texts are truncated."""
-    folder, texts = prompted(prompts, mode, include_prompt=include_prompt), ["天", *TEXTS, "今天" * 50]
+    """A prompt may end in another word with a text behind it, as 明 does before 月; with it, texts are truncated."""
+    folder, texts = prompted(prompts, mode, include_prompt=include_prompt), ["月", *TEXTS, "明月" * 50]
     model = theirs(folder)
     for max_length in (None, 9):
         model.max_seq_length = max_length or model.max_seq_length
@@ -105,7 +105,7 @@ def test_embed_and_rank_are_encode_document_and_encode_query(prompted, tmp_path)
     np.testing.assert_allclose(vectors, model.encode_document(TEXTS), atol=2e-6)
     expected = cosines(model.encode_query(QUERIES), model.encode_document(TEXTS))
     without = cosines(model.encode(QUERIES), model.encode(TEXTS))
-    assert np.abs(expected - without).max() > 0.01
+    assert np.abs(expected - without).max() > 0.02
     for matches, row in zip(rank(QUERIES, tmp_path / "out").matches, expected, strict=True):
         found = {match.text: match.cosine for match in matches}
         np.testing.assert_allclose([found[text] for text in TEXTS], row, atol=2e-6)
