@@ -23,14 +23,14 @@ demo: $(PACKAGE)
 	$(VENV)/bin/python examples/demo.py
 
 test: $(TOOLS)
-	@echo "the tests take about 6 to 8 minutes on two idle cores; a failure is printed at once"
+	@echo "the tests take about 5 minutes on two idle cores; a failure is printed at once"
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --dist worksteal
 
 # The property tests on new random examples, 20 times as many as in `test`, which draws the same examples in every run.
 test-random: $(TOOLS)
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 -m 'hypothesis and not js and not ray and not page and not clients' --hypothesis-profile=random
 
-# The tests that compile, export or start processes. They take as long as the others together.
+# The tests that compile, export, train for seconds or start processes. They take longer than the others together.
 test-slow: $(TOOLS)
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2 --dist worksteal -m slow
 
