@@ -2,6 +2,7 @@
 
 import unicodedata
 import warnings
+from functools import cache
 
 from helpers.paths import REPOSITORY
 from hypothesis import strategies as st
@@ -19,10 +20,15 @@ VOCABULARY = {
 ENTRIES = {entry: number for entry, number in VOCABULARY.items() if entry.split() == [entry]}
 
 
+@cache
+def dictionary():
+    """Return jieba's words and their frequencies, and the sum of these."""
+    return jieba.Tokenizer.gen_pfdict(jieba.Tokenizer().get_dict_file())
+
+
 def make_jieba(user_words=()):
-    cutter = jieba.Tokenizer()
-    cutter.FREQ, cutter.total = jieba.Tokenizer.gen_pfdict(cutter.get_dict_file())
-    cutter.initialized = True
+    cutter, (frequencies, total) = jieba.Tokenizer(), dictionary()
+    cutter.FREQ, cutter.total, cutter.initialized = dict(frequencies), total, True
     if user_words:
         cutter.load_userdict(line.encode() for line in user_words)
     return cutter

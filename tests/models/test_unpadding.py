@@ -276,6 +276,7 @@ def test_outputs_of_a_whole_text_are_the_same(head, fields, mask):
     torch.testing.assert_close(*outputs, atol=2e-5, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["each layer in place", "each layer wrapped", "attention", "encoder"])
 @torch.no_grad()
 def test_layers_compiled_one_by_one_are_compiled_once(how):

@@ -251,6 +251,7 @@ def plain_transformers(tmp_path_factory, words, characters):
     return lambda name: (root / name, answers[str(root / name)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["words", "characters"])
 def test_plain_transformers_gives_the_same_ids(plain_transformers, words, characters, name):
     assert len(SIMPLE) > 5
@@ -260,6 +261,7 @@ def test_plain_transformers_gives_the_same_ids(plain_transformers, words, charac
         assert answers[auto] == ["RoFormerTokenizer", expected]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("without_config", ["", " without config"])
 @pytest.mark.parametrize("number", range(len(BEYOND)))
 def test_plain_transformers_refuses_what_it_cannot_do(plain_transformers, number, without_config):
@@ -274,6 +276,7 @@ def test_plain_transformers_refuses_what_it_cannot_do(plain_transformers, number
     assert again(ALL_TEXTS).input_ids == expected(ALL_TEXTS).input_ids
 
 
+@pytest.mark.slow
 def test_plain_transformers_refuses_words_without_tokenizer_json(plain_transformers, words):
     """From vocab.txt alone it would find no words, and give other ids."""
     folder, answers = plain_transformers("words without tokenizer.json")
