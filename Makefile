@@ -75,13 +75,13 @@ test-floors: test-floors-quick
 
 # The tests of tests/floors.txt, of which every dependency has one, and the test that the installed versions are the lowest.
 test-floors-quick: $(FLOORS)/installed
-	OMP_NUM_THREADS=1 $(FLOORS)/bin/python -m pytest -n 2 -m 'not slow' tests/test_floors.py $$(sed -n 's/^[a-z].* //p' tests/floors.txt)
+	OMP_NUM_THREADS=1 $(FLOORS)/bin/python -m pytest -n 2 -m '' tests/test_floors.py $$(sed -n 's/^[a-z].* //p' tests/floors.txt)
 
 # The newest of everything, without the extra `train`, which is bound to older versions: the tests of tests/floors.txt that do not
 # need it, in an environment of their own.
 NEWEST := .venv-newest
 test-newest: $(NEWEST)/installed
-	OMP_NUM_THREADS=1 $(NEWEST)/bin/python -m pytest -n 2 -m 'not slow' $$(sed -n '/extra `train`:/q; s/^[a-z].* //p' tests/floors.txt)
+	OMP_NUM_THREADS=1 $(NEWEST)/bin/python -m pytest -n 2 -m '' $$(sed -n '/extra `train`:/q; s/^[a-z].* //p' tests/floors.txt)
 
 $(FLOORS)/installed: WITH := --resolution lowest-direct --editable '.[test]'
 $(NEWEST)/installed: WITH := --editable '.[keras,sentence-transformers,export,embed]' hypothesis pytest pytest-xdist
