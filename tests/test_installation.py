@@ -165,6 +165,19 @@ def test_make_installs_its_own_tree_again(clone, ordinary, editable, target):
         shutil.rmtree(clone / ".venv")
 
 
+@pytest.mark.parametrize(("environment", "by_uv"), [({}, False), ({"UV_TORCH_BACKEND": "cpu"}, True)])
+def test_make_takes_torch_for_cpus_on_request(tmp_path, monkeypatch, environment, by_uv):
+    """By uv, whose variable it is: pip has no word for it but the address of another index."""
+    shutil.copy(REPOSITORY / "Makefile", tmp_path)
+    for name in ("setup.cfg", "pyproject.toml", "constraints.txt"):
+        (tmp_path / name).touch()
+    monkeypatch.delenv("UV_TORCH_BACKEND", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    done = subprocess.run(["make", "--dry-run", "demo"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "--editable" in done.stdout and ("uv pip install" in done.stdout) == by_uv
+
+
 def test_make_clean_removes_what_make_makes_and_nothing_of_the_user(tmp_path):
     shutil.copy(REPOSITORY / "Makefile", tmp_path)
     made = [
