@@ -41,7 +41,7 @@ def test_a_notebook_is_stored_as_it_ran(path):
         for output in cell.get("outputs", []):
             assert output.get("name") != "stderr", COMMAND
             shown = [output.get("text"), *(output.get("data", {}).get(kind) for kind in ("text/plain", "text/html"))]
-            assert not re.search(r"/(home|root|tmp|Users|work)/", json.dumps(shown)), cell["id"]
+            assert not re.search(r"(?<!\.\.)/(home|root|tmp|Users|work)/", json.dumps(shown)), cell["id"]
     assert any(cell["metadata"] == {} and cell["outputs"] for cell in cells)
 
 
