@@ -236,7 +236,8 @@ def read_batches(
         if format_ == PARQUET:
             with needs_extra("embed", DataError):
                 import pyarrow.parquet
-            with pyarrow.parquet.ParquetFile(path, buffer_size=_BUFFER) as table:
+            # `pre_buffer` would keep what was read, up to the whole file.
+            with pyarrow.parquet.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as table:
                 yield from _parquet_batches(table, path, columns)
             return
         with BufferedReader(FileIO(path), _HEAD) as stored:
