@@ -20,16 +20,12 @@ from ...files import write_whole
 from ...files.lock import only_writer
 from ...output.console import byte_progress, summary_table
 from ...output.device import device_of
-from ...output.extras import needs_extra
 from ..errors import ServingError
 from ..pooling import check_model
 from .encoder import BATCH_TOKENS, LONGEST, Rows, TextEncoder, model_identity
 from .on_ray import compute_on_ray
 from .texts import PIECE, Shard, read_shards
 from .vector_folder import UNFINISHED, VECTOR_DTYPES, Made, VectorFolder, shard_file
-
-with needs_extra("embed", ServingError):
-    import pyarrow.parquet
 
 SHARD_SIZE = 4096
 _PAUSE = 1.0  # seconds between two writes of the settings, which grow with the number of shards
@@ -227,11 +223,10 @@ def embed(
                 f"{folder.path} holds {len(more):,} shards beyond the end of the texts, from {min(more)} on: the input "
                 "was longer before. Remove them, or name a new folder"
             )
-        width = pyarrow.parquet.read_schema(folder.files()[0]).field("vector").type.list_size
         records = run["shards"].values()
-        done = {"texts": sum(record["texts"] for record in records), "shards": len(records), "width": width}
+        done = {"texts": sum(record["texts"] for record in records), "shards": len(records), "width": folder.width()}
         if chunk is not None:
-            done["chunks"] = sum(pyarrow.parquet.read_metadata(path).num_rows for path in folder.files())
+            done["chunks"] = folder.rows()
         folder.write_run(run | {"done": done})
     return EmbedReport(
         model=Path(directory),

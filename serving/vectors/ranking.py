@@ -172,7 +172,9 @@ def _model_of(run: dict, folder: VectorFolder, model: str | Path | None) -> Path
             return place
     if places:
         found = pooling_of(places[0], read_model_folder(places[0]))
-        prompts = ". Version 0.3 left out the prompts and the pooling of this model: embed the texts into a new folder"
+        prompts = (
+            ". Earlier versions left out the prompts and the pooling of this model: embed the texts into a new folder"
+        )
         raise ServingError(
             f"{places[0]} is not the model that made the vectors in {folder.path}, or has changed since: give the "
             f"folder of that model with --model{prompts if found == SQRT or prompts_of(places[0], found) else ''}"

@@ -8,8 +8,8 @@ when it is complete. Its metadata have the digest of its texts.
 read every file in it, whatever its name. The settings are JSON in its metadata, with a list of the finished shards and
 their SHA-256. No file has a path of the machine that made it.
 
-Version 0.2 wrote `run.json`. Version 0.3 had no column `chunk`: the id of chunk 2 of the text `x` was `x#2`. A folder
-begun so is finished so.
+Version 0.2 wrote `run.json`. Earlier versions had no column `chunk`: the id of chunk 2 of the text `x` was `x#2`. A
+folder begun so is finished so.
 """
 
 import hashlib
@@ -104,6 +104,14 @@ class VectorFolder:
             return False
         return not (self.path / RUN).exists() or "chunk" not in pyarrow.parquet.read_schema(self.path / RUN).names
 
+    def width(self) -> int:
+        """Return the number of dimensions of the vectors."""
+        return pyarrow.parquet.read_schema(self.files()[0]).field("vector").type.list_size
+
+    def rows(self) -> int:
+        """Return the number of vectors on disk."""
+        return sum(pyarrow.parquet.read_metadata(path).num_rows for path in self.files())
+
     def read(self, name: str, record: dict) -> pyarrow.Table:
         """Read a shard; raise ServingError if it is missing, or not the file that the settings list in `record`."""
         path, again = self.path / name, "run the same `roformer embed` again, which replaces only this file"
@@ -142,7 +150,7 @@ def shard_file(
         rows: of the shard's texts.
         vectors: float32 of shape (len(rows.ids), width).
         dtype: of the stored vectors, one of `VECTOR_DTYPES`.
-        chunks_in_ids: write the numbers of chunks as version 0.3 did; see `VectorFolder.has_chunks_in_ids`.
+        chunks_in_ids: write the numbers of chunks as earlier versions did; see `VectorFolder.has_chunks_in_ids`.
 
     Raises:
         ServingError: a vector is not finite, or not in `dtype`.

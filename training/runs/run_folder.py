@@ -20,7 +20,7 @@ from .device import processes
 
 SETTINGS, RESULTS = "settings.json", "results.json"
 _NOT_COMPARED = ("output", "resume")
-_RECORDED_LATER = ("documents",)  # which a run of version 0.2 or 0.3 lacks
+_RECORDED_LATER = ("documents",)  # which runs of earlier versions lack
 Source = str | Path | datasets.Dataset | datasets.DatasetDict | Mapping[str, str]
 
 
