@@ -1,8 +1,9 @@
-"""examples/finetune_classification.py: it learns, keeps the best seed, goes on, and says what it cannot do."""
+"""examples/finetune_classification.py: it learns, keeps the best seed, resumes, and shows what it predicts."""
 
 import json
 import math
 import os
+import shlex
 import subprocess
 import sys
 
@@ -10,8 +11,11 @@ import pytest
 import torch
 from helpers.messages import assert_states
 from helpers.paths import REPOSITORY
+from helpers.script_process import kill_at
+from helpers.script_process import run as run_process
 from helpers.scripts import run_script
 from huggingface_hub import ModelCard
+from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, pipeline
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerTokenizer
@@ -60,8 +64,8 @@ def test_one_file_is_split_and_learned(folder):
     done = subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "train: 24 texts, validation: 8 texts, test: 8 texts\n" in done.stdout
-    assert_states(done.stdout.splitlines()[-1], "run/model", "run/curves.png")
-    assert sorted(os.listdir("run")) == ["curves.png", "model", "results.json", "settings.json"]
+    assert_states(" ".join(done.stdout.splitlines()[-2:]), "run/model", "run/curves.png", "run/confusion.png")
+    assert sorted(os.listdir("run")) == ["confusion.png", "curves.png", "model", "results.json", "settings.json"]
     assert results(folder)["texts"] == {"train": 24, "validation": 8, "test": 8}
     scores, log = results(folder)["seeds"]["0"].values()
     assert scores["validation"] == {"accuracy": 1.0, "macro_f1": 1.0} and scores["test"]["accuracy"] > 0.7
@@ -69,6 +73,9 @@ def test_one_file_is_split_and_learned(folder):
     epochs = {entry["epoch"]: entry["eval_accuracy"] for entry in log if "eval_accuracy" in entry}
     best = min(epoch for epoch, accuracy in epochs.items() if accuracy == 1)
     assert max(epochs) == best + 2 < 12
+    # A line per epoch, and no bars where there is no terminal.
+    assert len([line for line in done.stdout.splitlines() if line.startswith("epoch ")]) == len(epochs)
+    assert "it/s" not in done.stderr and "pin_memory" not in done.stderr and "\r" not in done.stderr
 
     model = AutoModelForSequenceClassification.from_pretrained("run/model")
     assert model.config.id2label == {0: "天", 1: "月"}
@@ -113,7 +120,8 @@ def test_seeds_and_going_on(run, folder, monkeypatch, no_pictures):
 
     def measured(self, texts, **options):
         found = predict(self, texts, **options)
-        found.metrics["test_accuracy"] = accuracies[self.args.seed][len(texts) == 40]
+        if self.args.seed in accuracies:  # not for the table of the saved model
+            found.metrics["test_accuracy"] = accuracies[self.args.seed][len(texts) == 40]
         return found
 
     monkeypatch.setattr(Trainer, "train", patched)
@@ -123,9 +131,11 @@ def test_seeds_and_going_on(run, folder, monkeypatch, no_pictures):
     arguments = ["--train", "few.tsv", "--validation", "few.tsv", "--test", "texts.tsv", "--epochs", "1"]
     code, _, err = run(*arguments, "--seeds", "0", "1", "2")
     assert code == 130 and err.startswith("finetune_classification: ")
-    assert sorted(os.listdir("run")) == [".checkpoints", "model", "results.json", "settings.json"]
+    assert {"model", "results.json", "settings.json"} <= {*os.listdir("run")} and not os.path.exists("run/curves.png")
+    command = shlex.split(err[err.index("python ") :])  # which resumes
+    assert command[2:] == [*OPTIONS, *arguments, "--seeds", "0", "1", "2", "--resume"]
     code, out, err = run(*arguments, "--seeds", "0", "1", "2", "--resume")
-    assert code == 0 and trained == [0, 1, 2] and not (folder / "run" / ".checkpoints").exists(), err
+    assert code == 0 and trained == [0, 1, 2] and not [*folder.glob("run/seed-*")], err
     assert ModelCard.load("run/model/README.md").data.eval_results[0].metric_value == 0.3
     assert "0.667 ± 0.208" in out and "0.633 ± 0.351" in out
     # Another run's results are never printed as this one's.
@@ -133,6 +143,53 @@ def test_seeds_and_going_on(run, folder, monkeypatch, no_pictures):
         code, out, err = run(*arguments, *change, "--resume")
         assert code == 1 and "0.667" not in out
         assert_states(err, "run", f"different {name}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checkpoint", ["seed-0/checkpoint-12", "seed-0/checkpoint-18", "seed-1/checkpoint-6"])
+def test_a_killed_seed_resumes_as_if_it_had_not_been_killed(folder, checkpoint):
+    """In the second epoch, after the last one, which patience ended, and in the second seed."""
+    words = [*OPTIONS[:1], "--train", "texts.tsv", "--seeds", "0", "1", "--learning-rate", "1e-9", "--batch-size", "4"]
+    words += ["--patience", "2", "--output"]  # nothing is learned, so the third epoch is the last one
+    assert run_process(SCRIPT.name, folder, *words, "whole")[0] == 0
+    kill_at(SCRIPT.name, folder, f"run/{checkpoint}/trainer_state.json", *words, "run")
+    code, out, err = run_process(SCRIPT.name, folder, *words, "run", "--resume")
+    assert code == 0 and f"run/{checkpoint}" in out, err
+    whole, parts = (json.loads((folder / name / "results.json").read_text())["seeds"] for name in ("whole", "run"))
+    for seed in "0", "1":
+        assert whole[seed]["scores"] == parts[seed]["scores"]
+        # All but the summary at the end, whose time is of the last part.
+        logs = whole[seed]["log"][:-1], parts[seed]["log"][:-1]
+        for entry in (*logs[0], *logs[1]):
+            for name in [name for name in entry if name.endswith(("runtime", "per_second"))]:
+                del entry[name]
+        assert logs[0] == logs[1] and logs[0][-1]["epoch"] == 3
+    models = [load_file(folder / name / "model" / "model.safetensors") for name in ("whole", "run")]
+    assert all(torch.equal(weight, models[1][name]) for name, weight in models[0].items())
+
+
+def test_predictions_are_those_of_the_saved_model(run, folder, no_pictures):
+    """Also if they are asked for when the training is over."""
+    arguments = ["--train", "texts.tsv", "--test", "texts.tsv", "--epochs", "2"]
+    assert run(*arguments)[0] == 0
+    before = (folder / "run" / "model" / "model.safetensors").stat().st_mtime_ns
+    code, _, err = run(*arguments, "--resume", "--predictions", "found/texts.jsonl")
+    assert code == 0 and (folder / "run" / "model" / "model.safetensors").stat().st_mtime_ns == before, err
+    rows = [json.loads(line) for line in (folder / "found" / "texts.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [f"{row['text']}\t{row['label']}" for row in rows] == LINES
+    answers = pipeline("text-classification", model="run/model", device="cpu")([row["text"] for row in rows])
+    assert [row["predicted"] for row in rows] == [answer["label"] for answer in answers]
+    assert [row["score"] for row in rows] == pytest.approx([answer["score"] for answer in answers], abs=1e-4)
+
+
+def test_a_model_that_predicts_one_class_is_told(run, folder, no_pictures):
+    options = [*OPTIONS[:3], "--learning-rate", "1e-9", "--epochs", "1"]
+    model = AutoModelForSequenceClassification.from_pretrained("start", id2label={0: "天", 1: "月"})
+    model.classifier.out_proj.bias.data[0] = 100
+    model.save_pretrained("start")
+    code, _, err = run("--train", "texts.tsv", options=options)
+    assert code == 0
+    assert_states(err, "warning: ", "天", 8, "--learning-rate", "--epochs")
 
 
 def test_validation_alone(run, folder, no_pictures):
@@ -194,6 +251,8 @@ def test_bad_arguments_are_named(run, folder):
     assert_states(refusal("--train", "texts.tsv", "--test", "more.tsv"), "more.tsv", "地")
     assert_states(refusal("--train", "texts.tsv", "--label", "class"), "texts.tsv", "class", "text, label")
     assert_states(refusal("--train", "missing.tsv"), "missing.tsv")
+    assert_states(refusal("--train", "texts.tsv", "--predictions", "texts.tsv"), "texts.tsv")
+    assert_states(refusal("--train", "texts.tsv", "--predictions", "/proc/found.csv"), "/proc/found.csv")
     code, _, err = run("--train", "texts.tsv", "--text", "text", "text", "other")
     assert code == 2
     assert_states(err, "--text", "two")

@@ -9,10 +9,14 @@ import pytest
 import torch
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
+from helpers.script_process import kill_at
+from helpers.script_process import run as run_process
 from helpers.scripts import run_script
 from helpers.small_models import TINY
 from huggingface_hub import ModelCard
-from transformers import AutoModelForSequenceClassification, Trainer
+from safetensors.torch import load_file
+from sklearn.metrics import accuracy_score, f1_score
+from transformers import AutoModelForSequenceClassification, Trainer, pipeline
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerTokenizer
 from modeling_roformer.training import TrainingError, read_glue
@@ -161,6 +165,49 @@ def test_models_are_compared_and_the_best_kept(folder, run, monkeypatch):
     code, out, err = run(*options[:-1], "--resume")
     assert code == 1 and "66.7" not in out
     assert_states(err, "runs", "different seeds")
+
+
+def test_a_trained_head_keeps_its_order_of_labels(folder, run):
+    """MNLI's classes have another order in many checkpoints. The positive class of MRPC is 1, wherever it is."""
+    heads = {"bert": ["CONTRADICTION", "ENTAILMENT", "NEUTRAL"], "roformer": ["1", "0"]}
+    for name, labels in heads.items():
+        torch.manual_seed(1)
+        numbers = dict(enumerate(labels))
+        head = AutoModelForSequenceClassification.from_pretrained(name, id2label=numbers, ignore_mismatched_sizes=True)
+        head.save_pretrained(name)
+    code, _, err = run("--tasks", "mnli", "mrpc", "--learning-rates", "1e-9")
+    assert code == 0, err
+    runs = {(of["task"], of["model"]): of for of in json.loads((folder / "runs" / "results.json").read_text())["runs"]}
+    for (name, labels), task in zip(heads.items(), ("mnli", "mrpc"), strict=True):
+        trained = AutoModelForSequenceClassification.from_pretrained(f"runs/{name}-{task}")
+        assert list(trained.config.id2label.values()) == [label.lower() for label in labels]
+        first = AutoModelForSequenceClassification.from_pretrained(name)
+        assert torch.allclose(trained.classifier.out_proj.weight, first.classifier.out_proj.weight, atol=1e-6)
+        for part, score in runs[task, name]["scores"].items():
+            rows = read_glue(task, folder / "glue")[part]
+            classify = pipeline("text-classification", model=f"runs/{name}-{task}", device="cpu")
+            pairs = [{"text": row["text"], "text_pair": row["pair"]} for row in rows]
+            answers = [answer["label"] for answer in classify(pairs)]
+            expected = [rows.features["label"].int2str(number) for number in rows["label"]]
+            if task == "mnli":
+                assert score == pytest.approx(100 * accuracy_score(expected, answers))
+            else:
+                assert score == pytest.approx(100 * f1_score(expected, answers, pos_label="1"))
+
+
+@pytest.mark.slow
+def test_a_killed_run_resumes_as_if_it_had_not_been_killed(folder):
+    words = ["--models", "roformer", "--data", "glue", "--tasks", "sst2", "--learning-rates", "1e-2"]
+    words += ["--batch-size", "4", "--epochs", "4", "--length", "16", "--seeds", "0", "1", "--output"]
+    script = SCRIPT.name
+    assert run_process(script, folder, *words, "whole")[0] == 0
+    kill_at(script, folder, "parts/.checkpoints/*/checkpoint-6/trainer_state.json", *words, "parts")
+    code, out, err = run_process(script, folder, *words, "parts", "--resume")
+    assert code == 0 and "checkpoint-6" in out, err
+    models = [load_file(folder / name / "roformer-sst2" / "model.safetensors") for name in ("whole", "parts")]
+    assert all(torch.equal(weight, models[1][name]) for name, weight in models[0].items())
+    assert (folder / "whole" / "results.json").read_text() == (folder / "parts" / "results.json").read_text()
+    assert not (folder / "parts" / ".checkpoints").exists()
 
 
 def test_bad_arguments_are_named(run):
