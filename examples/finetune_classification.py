@@ -124,13 +124,16 @@ def main() -> None:
     tokenizer, config = AutoTokenizer.from_pretrained(chosen.model), AutoConfig.from_pretrained(chosen.model)
     parts = read_parts(chosen, [name for _, name in sorted(config.id2label.items())])
     sizes, tested = parts.num_rows, "test" if "test" in parts else "validation"
-    # With few texts, batches are smaller and more epochs are tried: accuracy rises only after some steps.
+    pairs = len(chosen.text) == 2
+    # With few texts, batches are smaller and more epochs are tried: accuracy rises only after some steps, some 100 for
+    # pairs of texts.
     if chosen.learning_rate is None:
-        chosen.learning_rate = training.fine_tuning_rate(config)
+        chosen.learning_rate = training.fine_tuning_rate(config, pairs)
     if chosen.batch_size is None:
-        chosen.batch_size = next((size for size in (32, 16, 8) if sizes["train"] / size >= 6), 4)
+        least = 60 if pairs else 6  # steps per epoch
+        chosen.batch_size = next((size for size in (32, 16, 8) if sizes["train"] / size >= least), 4)
     if chosen.patience is None:
-        chosen.patience = max(2, math.ceil(40 * chosen.batch_size / sizes["train"]))
+        chosen.patience = max(2, math.ceil((150 if pairs else 40) * chosen.batch_size / sizes["train"]))
     print(f"batch size {chosen.batch_size} and patience {chosen.patience}, for {sizes['train']:,} training texts")
     print(", ".join(f"{part}: {sizes[part]:,} texts" for part in PARTS if part in sizes))
     texts = [name for name in parts["train"].column_names if name != "label"]

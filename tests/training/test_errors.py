@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from helpers.messages import assert_states, refused
+from helpers.paths import REPOSITORY
 
 from modeling_roformer.training import Distinct, Interrupted, TrainingError, exit_on_error, start_run
 
@@ -82,6 +83,13 @@ def test_other_errors_of_a_run_stay_as_they_are(tmp_path):
         raise TrainingError("bad texts")
 
 
+@pytest.mark.parametrize("value", [float("nan"), [1e-4, float("inf")]])
+def test_a_setting_that_is_not_finite_is_named(tmp_path, value):
+    with refused(TrainingError, "learning_rate", value), start_run(tmp_path / "run", {"learning_rate": value}, {}):
+        pass
+    assert not [*(tmp_path / "run").glob("[!.]*")]
+
+
 def test_a_value_that_is_given_twice_counts_once():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], action=Distinct)
@@ -95,8 +103,6 @@ def test_a_value_that_is_given_twice_counts_once():
 ])  # fmt: skip
 def test_seeds_of_every_script_count_once(script):
     """By reading, since a script needs data to run."""
-    from helpers.paths import REPOSITORY
-
     text = (REPOSITORY / "examples" / f"{script}.py").read_text(encoding="utf-8")
     assert text.count('"--seeds"') == 1
     assert "Distinct" in text[text.index('"--seeds"') :].partition(")")[0]

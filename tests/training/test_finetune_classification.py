@@ -237,6 +237,11 @@ def test_defaults_for_few_texts(run, folder, no_pictures):
     assert code == 0 and "learning rate 0.001, chosen for a model of width 16" in out, err
     assert "batch size 4 and patience 7, for 24 training texts" in out
     assert AutoTokenizer.from_pretrained("run/model").model_max_length == 512
+    lines = ["text\tpair\tlabel", *(f"何时\t{line}" for line in LINES)]
+    (folder / "pairs.tsv").write_text("\n".join(lines), encoding="utf-8")
+    words = ["--train", "pairs.tsv", "--text", "text", "pair", "--epochs", "1"]
+    code, out, err = run(*words, options=["start", "--output", "pairs"])
+    assert code == 0 and "batch size 4 and patience 25, for 24 training texts" in out, err
 
 
 def test_bad_arguments_are_named(run, folder):

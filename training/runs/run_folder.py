@@ -1,6 +1,7 @@
 """Folder of a training run: its settings, its results, and the checkpoint from which it goes on."""
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -126,6 +127,10 @@ def start_run(
 
 def _record_or_compare(folder: Path, settings: Mapping, data: Mapping, resume: bool) -> None:
     path = folder / SETTINGS
+    for name, value in settings.items():
+        values = value if isinstance(value, (list, tuple)) else [value]
+        if any(isinstance(of, float) and not math.isfinite(of) for of in values):
+            raise TrainingError(f"{name} is {value}; expected a finite number")
     if any(not entry.name.startswith(".") for entry in folder.iterdir()) and not (resume and path.exists()):
         advice = "go on with its run by --resume, or name" if path.exists() else f"it has no {SETTINGS} to resume; name"
         raise TrainingError(f"{folder} is not empty: {advice} a new folder")

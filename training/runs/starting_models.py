@@ -176,11 +176,19 @@ def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase, seed: i
     return model
 
 
-def fine_tuning_rate(config: RoFormerConfig) -> float:
+def fine_tuning_rate(config: RoFormerConfig, pairs: bool = False) -> float:
     """Return a learning rate for fine-tuning a model, and print it: 3e-5 at a width of 768, more for narrower models.
 
-    It is in inverse proportion to the square of the width, at most 1e-3, and has one digit: 3e-4 at 256.
+    For single texts, it is in inverse proportion to the square of the width: 3e-4 at 256. A model learns to compare
+    the two texts of a pair later than it learns words, and at that rate it may not learn it at all. So the rate for
+    pairs is in inverse proportion to the width: 9e-5 at 256. Both are at most 1e-3, and have one digit.
+
+    Args:
+        config: the model's configuration.
+        pairs: whether the model classifies pairs of texts.
     """
-    rate = float(f"{min(_RATE * (_WIDTH / config.hidden_size) ** 2, _HIGHEST):.0e}")
-    print(f"learning rate {rate:g}, chosen for a model of width {config.hidden_size:,}; --learning-rate sets another")
+    narrower = _WIDTH / config.hidden_size
+    rate = float(f"{min(_RATE * (narrower if pairs else narrower**2), _HIGHEST):.0e}")
+    what = f"{'pairs and ' if pairs else ''}a model of width {config.hidden_size:,}"
+    print(f"learning rate {rate:g}, chosen for {what}; --learning-rate sets another")
     return rate
