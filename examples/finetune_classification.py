@@ -121,6 +121,7 @@ def main() -> None:
     sources = {name: vars(chosen)[name] for name in ("model", *PARTS)}
     if chosen.predictions:
         training.check_predictions_file(chosen.predictions, [*sources.values()], replace=chosen.resume)
+    training.check_model_source(chosen.model)
     tokenizer, config = AutoTokenizer.from_pretrained(chosen.model), AutoConfig.from_pretrained(chosen.model)
     parts = read_parts(chosen, [name for _, name in sorted(config.id2label.items())])
     sizes, tested = parts.num_rows, "test" if "test" in parts else "validation"

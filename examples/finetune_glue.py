@@ -132,6 +132,8 @@ def cell(runs: list[dict]) -> str:
 
 def main() -> None:
     chosen = read_arguments()
+    for model in chosen.models:
+        training.check_model_source(model)
     places = {Path(place).resolve().name: place for place in chosen.models}
     if len(places) < len(chosen.models):
         raise training.TrainingError("two of --models have the same name: rename a folder")

@@ -112,6 +112,7 @@ def save(chosen: argparse.Namespace, run: training.Run, trainer: Trainer, accura
 
 
 def fine_tune(chosen: argparse.Namespace, make_trainer: Callable[..., Trainer] = make_trainer) -> None:
+    training.check_model_source(chosen.model)
     if chosen.learning_rate is None:
         chosen.learning_rate = training.fine_tuning_rate(AutoConfig.from_pretrained(chosen.model))
     data = {name: getattr(chosen, name) for name in (*PARTS, "model")}

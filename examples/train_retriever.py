@@ -90,6 +90,7 @@ def train(chosen: argparse.Namespace, model, questions, search, seed: int, folde
 
 def main() -> None:
     chosen = read_arguments()
+    training.check_model_source(chosen.model)
     chosen.learning_rate = chosen.learning_rate or training.fine_tuning_rate(AutoConfig.from_pretrained(chosen.model))
     columns = dict(zip(PAIR, chosen.columns, strict=True))
     data = {name: getattr(chosen, name) for name in (*PARTS, "model", "passages")}

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 from helpers.hub_server import Blob, Fault
-from helpers.messages import refused
+from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 from helpers.small_models import small_config
 from transformers import AutoModel
@@ -95,3 +95,22 @@ def test_a_repository_with_a_model_passes_without_an_error(hub, model):
     repo.commit("main", {"README.md": Blob(b"")}, "first")
     with refused(TrainingError, "somebody/other", "config.json"):
         check_model_source("somebody/other")
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments"),
+    [
+        ("finetune_classification.py", ["./modle", "--train", "reviews.csv"]),
+        ("finetune_glue.py", ["--models", "./modle", "--data", "glue"]),
+        ("finetune_triplet.py", ["./modle", "--train", "triplets.jsonl"]),
+        ("train_retriever.py", ["./modle", "--train", "questions.jsonl"]),
+        ("pretrain_mlm.py", ["--from", "./modle", "--corpus", "laws.txt", "--tokenizer", "vocab.txt"]),
+    ],
+)
+def test_every_script_names_a_model_that_is_not_there(hub, run_here, tmp_path, script, arguments):
+    (tmp_path / "laws.txt").write_text("今天\n", encoding="utf-8")
+    shutil.copy(LEGACY / "vocab.txt", tmp_path)
+    code, _, err = run_here(script, tmp_path, *arguments, "--output", "run")
+    assert code == 1
+    assert_states(err, "modle", "does not exist")
+    assert not hub.requests and not (tmp_path / "run").exists()

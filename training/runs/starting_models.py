@@ -96,17 +96,18 @@ def load_tokenizer(place: str | Path, **options) -> PreTrainedTokenizerBase:
 
     Raises a TrainingError if there is none, or it lacks a special token that masking needs.
     """
-    path, settings = Path(place), None
+    path, fields = Path(place), None
+    if path.is_dir() and not any((path / name).exists() for name in ("config.json", "tokenizer_config.json")):
+        fields, path = path / "bert_config.json", path / "vocab.txt"  # of a checkpoint of bert4keras
     if not path.exists():
-        if _is_path(place):
-            raise TrainingError(f"{place} does not exist: name a vocab.txt, or the folder of a saved model")
+        if fields or _is_path(place):
+            raise TrainingError(
+                f"{path if fields else place} does not exist: name a vocab.txt, or the folder of a saved model"
+            )
         _check_on_the_hub(str(place), _TOKENIZERS, "tokenizer")
     try:
-        if path.is_dir() and not any((path / name).exists() for name in ("config.json", "tokenizer_config.json")):
-            if (path / "bert_config.json").is_file():  # a checkpoint of bert4keras
-                settings = read_settings(path / "bert_config.json")
-            path /= "vocab.txt"
         if path.is_file():
+            settings = read_settings(fields) if fields and fields.is_file() else None
             arguments = tokenizer_arguments(read_vocabulary(path), settings)
             tokenizer = RoFormerTokenizer(str(path), **(arguments | options))
         else:
