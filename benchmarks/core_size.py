@@ -2,7 +2,7 @@
 
     python benchmarks/core_size.py
 
-The table counts the Python files and lines that `roformer push --with-code` publishes beside an encoder and its
+The table counts the Python files and statements that `roformer push --with-code` publishes beside an encoder and its
 tokenizer, and the distinct functions of the package that one call of `RoFormerForMaskedLM` with padding and labels
 enters, their files and their statements (docstrings not counted), beside those of transformers' RoFormer and
 ModernBERT.
@@ -30,14 +30,14 @@ SIZES = dict(vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_
 
 
 def published() -> tuple[int, int]:
-    """Return the number of Python files beside an encoder with its tokenizer, and of their lines."""
+    """Return the number of Python files beside an encoder with its tokenizer, and of their statements."""
     with tempfile.TemporaryDirectory() as folder:
         vocab = Path(folder, "words.txt")
         vocab.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(chr, range(0x4E00, 0x4E5F))]))
         ours.RoFormerForMaskedLM(ours.RoFormerConfig(**SIZES)).save_pretrained(folder)
         ours.RoFormerTokenizer(str(vocab)).save_pretrained(folder)
         files = [content for name, content in files_with_code(Path(folder)).items() if name.endswith(".py")]
-    return len(files), sum(content.count(b"\n") for content in files)
+    return len(files), sum(statements(ast.parse(content)) for content in files)
 
 
 def entered(model: torch.nn.Module, is_counted: Callable[[str], bool]) -> tuple[int, int, int]:
@@ -60,15 +60,15 @@ def entered(model: torch.nn.Module, is_counted: Callable[[str], bool]) -> tuple[
                 model(ids, attention_mask=mask, labels=torch.where(mask.bool(), ids, -100))
             finally:
                 sys.setprofile(None)
-    return len(codes), len({code.co_filename for code in codes}), sum(map(statements, codes))
+    functions = [ast.parse(textwrap.dedent(inspect.getsource(code))).body[0] for code in codes]
+    return len(codes), len({code.co_filename for code in codes}), sum(map(statements, functions))
 
 
-def statements(code: CodeType) -> int:
-    """Return the number of statements of a function."""
-    function = ast.parse(textwrap.dedent(inspect.getsource(code))).body[0]
-    nodes = [node for node in ast.walk(function) if isinstance(node, ast.stmt)]
+def statements(tree: ast.AST) -> int:
+    """Return the number of statements in a file or a function, without docstrings."""
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and node is not tree]
     docstrings = [node for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
-    return len(nodes) - len(docstrings) - 1
+    return len(nodes) - len(docstrings)
 
 
 def calls() -> dict[str, tuple[int, int, int]]:
@@ -90,8 +90,8 @@ def calls() -> dict[str, tuple[int, int, int]]:
 
 
 if __name__ == "__main__":
-    files, lines = published()
-    title = f"Published beside an encoder: {files} files, {lines:,} lines"
+    files, number = published()
+    title = f"Published beside an encoder: {files} files, {number:,} statements"
     table = Table("one masked-LM call", "functions", "files", "statements", title=title)
     for name, numbers in calls().items():
         table.add_row(name, *map(str, numbers))

@@ -227,7 +227,7 @@ def test_paths_and_texts_that_do_not_fit(run, exported, tmp_path):
         (folder, tmp_path / "file"): [tmp_path / "file", "not a folder"],
         (folder, tmp_path / "out", "--texts", tmp_path / "empty"): [tmp_path / "empty", "no text"],
         (folder, tmp_path / "out", "--texts", tmp_path / "latin"): [tmp_path / "latin", "UTF-8"],
-        (folder, tmp_path / "out", "--texts", tmp_path / "missing"): [tmp_path / "missing", "No such file"],
+        (folder, tmp_path / "out", "--texts", tmp_path / "missing"): [tmp_path / "missing", "does not exist"],
     }.items():
         code, out, err = run("export-onnx", *arguments)
         assert (code, out) == (1, "") and err.count("\n") == 1, err
