@@ -1,6 +1,7 @@
 """Kinds of the one vector that a saved model makes of a text."""
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,10 @@ SQRT = "mean_sqrt_len_tokens"
 _MATCHER = ["RoFormerForTripletMatching"]
 # Fields of sentence-transformers before version 6, which had one for each kind.
 _OLDER = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
-# `is_normalised` reads the first, and the second is for training.
+# `is_normalised` reads the first if it is at the end, and the second is for training.
 _WITHOUT_EFFECT = ("Normalize", "Dropout")
+# What a module of sentence-transformers reads and writes.
+_INPUT_AND_OUTPUT = ("module_input_name", "module_output_name")
 # Fields of sentence_bert_config.json that change vectors.
 _OF_ENCODER = ("query_length", "document_length", "query_expansion", "processing_kwargs")
 
@@ -117,8 +120,11 @@ def pool(outputs: "ModelOutput", attention_mask: "torch.Tensor", pooling: str, l
 def stated_length(folder: Path) -> int | None:
     """Return the maximum number of tokens of a text that older versions of sentence-transformers state, or None.
 
-    Later versions state it as the tokenizer's `model_max_length`.
+    Later versions state it as the tokenizer's `model_max_length`. They prefer the older statement, and read it only
+    with a list of modules.
     """
+    if not modules_of(folder):
+        return None
     length = read_json(folder / "sentence_bert_config.json", default={}).get("max_seq_length")
     return length if isinstance(length, int) and length > 0 else None
 
@@ -126,7 +132,7 @@ def stated_length(folder: Path) -> int | None:
 def _stated(folder: Path, modules: list[tuple[str, Path]]) -> list[str]:
     """Return the names of the modules after the encoder, for pooling its kinds, and of options that change vectors."""
     found = []
-    for name, place in modules:
+    for number, (name, place) in enumerate(modules, 1):
         if name == "Pooling":
             settings = read_json(place / "config.json")
             chosen = [key for key, value in settings.items() if key.startswith("pooling_mode_") and value]
@@ -135,13 +141,31 @@ def _stated(folder: Path, modules: list[tuple[str, Path]]) -> list[str]:
             found += [kinds] if isinstance(kinds, str) else kinds
         elif name not in ("Transformer", *_WITHOUT_EFFECT):
             found.append(name)
+        elif name == "Normalize":
+            settings = read_json(place / "config.json", default={})
+            is_last = all(later in _WITHOUT_EFFECT for later, _ in modules[number:])
+            if not (is_last and _is_of_vectors(settings)):
+                found.append(name)
     whole = read_json(folder / "config_sentence_transformers.json", default={})
     encoder = read_json(folder / "sentence_bert_config.json", default={})
     found += [name for name in _OF_ENCODER if encoder.get(name)]
+    found += ["modality_config"] * (not _is_of_last_states(encoder))
     # Our tokenizer has the same field, and lower-cases by default.
     lowers = read_json(folder / "tokenizer_config.json", default={}).get("do_lower_case", True)
     found += ["do_lower_case"] * bool(encoder.get("do_lower_case") and not lowers)
     return found + ["truncate_dim"] * (whole.get("truncate_dim") is not None)
+
+
+def _is_of_last_states(encoder: dict) -> bool:
+    """Return whether sentence_bert_config.json pools the last hidden states, as it does by default."""
+    task, outputs = encoder.get("transformer_task"), encoder.get("modality_config") or {}
+    output = outputs.get("text", {}).get("method_output_name")
+    return task in (None, "feature-extraction") and output in (None, "last_hidden_state")
+
+
+def _is_of_vectors(settings: dict) -> bool:
+    """Return whether a module reads and writes the vectors of texts, as it does by default."""
+    return all(settings.get(name) in (None, "sentence_embedding") for name in _INPUT_AND_OUTPUT)
 
 
 def _has_pooler_as_dense(place: Path, folder: Path) -> bool:
@@ -150,5 +174,8 @@ def _has_pooler_as_dense(place: Path, folder: Path) -> bool:
 
     with named_when_unreadable(place):
         settings = read_json(place / "config.json")
-    is_linear = str(settings.get("activation_function", "")).endswith("Identity")
-    return is_linear and has_pooler_copy(folder, place)
+    # sentence-transformers takes an activation of any other package for tanh.
+    is_linear = re.fullmatch(r"torch\..+\.Identity", str(settings.get("activation_function")))
+    if not is_linear or settings.get("use_residual") or not _is_of_vectors(settings):
+        return False
+    return has_pooler_copy(folder, place)

@@ -21,7 +21,7 @@ from ...files.lock import only_writer
 from ...output.console import byte_progress, summary_table
 from ...output.device import device_of
 from ..errors import ServingError
-from ..pooling import check_model
+from ..pooling import check_model, stated_length
 from .encoder import BATCH_TOKENS, LONGEST, Rows, TextEncoder, model_identity
 from .on_ray import compute_on_ray
 from .texts import PIECE, Shard, read_shards
@@ -170,6 +170,8 @@ def embed(
             # None in folders of older versions.
             "sample_by": None if sample_by == "line" else sample_by, "overlap": overlap or None,
         }  # fmt: skip
+        if not begun or "stated_length" in begun:  # earlier versions did not compare it
+            run["stated_length"] = stated_length(model) if max_length is None and chunk is None else None
         folder.check(begun, run)
         for leftover in folder.path.glob(f".*{UNFINISHED}"):  # of a killed process
             leftover.unlink()

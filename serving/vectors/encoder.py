@@ -135,6 +135,8 @@ class TextEncoder:
         self._is_normalised = self.pooling == "bi" or is_normalised(folder)
         self.width = config.hidden_size
         self.overlap, self._option = overlap, "max_length" if overlap is None else "chunk"
+        if overlap is not None:
+            self.tokenizer.truncation_side = "right"  # or the last chunk of a text would be its first
         self.max_length = self._max_length(folder, max_length, longest)
         self.batch_tokens = batch_tokens
         self._check_room(0)
@@ -158,8 +160,10 @@ class TextEncoder:
         longest = longest or 10**9
         if self.pooling == "bi":
             return min(longest_input(self.tokenizer, None), ends or longest, longest)
+        if (older := stated_length(folder)) is not None:
+            return min(older, ends or longest, longest)
         stated = ends or longest if self.pooling == "pooler" else stated
-        return min(self.tokenizer.model_max_length, longest, stated, stated_length(folder) or longest)
+        return min(self.tokenizer.model_max_length, longest, stated)
 
     def _check_room(self, of_prompt: int) -> None:
         """Raise ServingError if a prompt of so many tokens leaves no room for a text, or for the overlap of chunks."""

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -123,6 +124,17 @@ def test_chunks_of_every_kind_of_source(saved, tmp_path, suffix):
             expected = naive(saved("word"), names, texts, "mean", 12, 3)
             assert (ids, kept, numbers_of(out)) == (expected[0], expected[2], expected[3])
             np.testing.assert_allclose(vectors, expected[1], atol=2e-6)
+
+
+def test_a_tokenizer_that_truncates_on_the_left_does_not_turn_the_chunks_around(saved, articles, tmp_path):
+    folder = shutil.copytree(saved("word"), tmp_path / "left")
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "truncation_side": "left"}))
+    embed(folder, articles, tmp_path / "out", sample_by="document", chunk=16, overlap=3, keep_text=True)
+    ids, vectors, texts = read_vectors(tmp_path / "out")
+    expected = naive(folder, NAMES, LONG, "mean", 16, 3)
+    assert (ids, texts, numbers_of(tmp_path / "out")) == (expected[0], expected[2], expected[3])
+    np.testing.assert_allclose(vectors, expected[1], atol=2e-6)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.messages import refused
+from helpers.vector_folders import read_settings, write_settings
 
 import modeling_roformer  # noqa: F401
 from modeling_roformer.conversion.converter import convert
@@ -14,6 +15,7 @@ from modeling_roformer.conversion.word_embeddings import initialise_words
 from modeling_roformer.serving.errors import ServingError
 from modeling_roformer.serving.page.served_model import ServedModel
 from modeling_roformer.serving.page.similarity import vectors
+from modeling_roformer.serving.vectors import embed
 from modeling_roformer.serving.vectors.encoder import TextEncoder, model_identity
 
 sentence_transformers = pytest.importorskip("sentence_transformers")
@@ -84,6 +86,11 @@ def test_vectors_that_cannot_be_made_are_refused(pooled, saved, tmp_path):
         ("sentence_bert_config.json", "query_expansion", {"strategy": "fixed", "length": 8}),
         ("sentence_bert_config.json", "processing_kwargs", {"text": {"max_length": 8}}),
         ("sentence_bert_config.json", "do_lower_case", True),
+        (
+            "sentence_bert_config.json",
+            "modality_config",
+            {"text": {"method": "forward", "method_output_name": ["hidden_states", 0]}},
+        ),
     ):
         shutil.rmtree(tmp_path / "mean")
         path = pooled("mean") / file
@@ -108,6 +115,46 @@ def test_vectors_that_cannot_be_made_are_refused(pooled, saved, tmp_path):
             TextEncoder(folder)
     (folder / "config.json").rename(folder / "1_Pooling" / "config.json")
     with refused(ServingError, folder, "subfolder", "SentenceTransformer"):
+        TextEncoder(folder)
+
+
+def test_a_normalisation_of_something_else_than_the_vector_is_refused(pooled, saved, tmp_path):
+    """Of tokens, or of what a later module reads, it makes other vectors than one at the end."""
+    for number, normalisation in enumerate((modules.Normalize("token_embeddings"), modules.Normalize())):
+        encoder = modules.Transformer(str(saved("word")))
+        parts = [encoder, normalisation, modules.Pooling(encoder.get_embedding_dimension(), "mean")]
+        folder = tmp_path / str(number)
+        sentence_transformers.SentenceTransformer(modules=parts, device="cpu").save(str(folder))
+        with refused(ServingError, folder / "modules.json", "Normalize", "mean"):
+            TextEncoder(folder)
+    with refused(ServingError, "modules.json", "Normalize"):
+        TextEncoder(pooled("mean", modules.Normalize(module_output_name="elsewhere")))
+    model = sentence_transformers.SentenceTransformer(str(saved("sim")), device="cpu")
+    parts = [model[0], model[1], modules.Normalize(), model[2]]
+    sentence_transformers.SentenceTransformer(modules=parts, device="cpu").save(str(tmp_path / "sim"))
+    with refused(ServingError, tmp_path / "sim" / "modules.json", "Normalize"):
+        TextEncoder(tmp_path / "sim")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"use_residual": True},
+        {"module_input_name": "token_embeddings"},
+        {"module_output_name": "elsewhere"},
+        {"activation_function": "somewhere.Identity"},  # for which sentence-transformers takes tanh
+    ],
+)
+def test_a_dense_that_computes_something_else_than_the_pooler_is_refused(saved, tmp_path, settings):
+    folder = tmp_path / "sim"
+    model = sentence_transformers.SentenceTransformer(str(saved("sim")), device="cpu")
+    model.save(str(folder))
+    path = folder / "2_Dense" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
+    theirs = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+    ours = model.encode(TEXTS)
+    assert theirs.shape != ours.shape or np.abs(theirs - ours).max() > 0.01
+    with refused(ServingError, folder / "modules.json", "Dense"):
         TextEncoder(folder)
 
 
@@ -137,6 +184,38 @@ def test_the_length_that_older_versions_state(pooled):
     (folder / "sentence_bert_config.json").write_text("[")
     with refused(ServingError, folder / "sentence_bert_config.json"):
         TextEncoder(folder)
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_the_older_statement_of_a_length_replaces_the_tokenizers(pooled, listed):
+    """It does so in sentence-transformers, if the folder has a list of modules."""
+    folder, long = pooled("mean"), "今天天气非常好，" * 20
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 40}')
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "model_max_length": 20}))
+    if not listed:
+        (folder / "modules.json").unlink()
+    model = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+    assert model.max_seq_length == (40 if listed else 20)
+    encoder = TextEncoder(folder, device="cpu")
+    assert encoder.max_length == model.max_seq_length
+    np.testing.assert_allclose(encoder([long]), model.encode([long]), atol=2e-6)
+
+
+def test_vectors_with_another_stated_length_are_not_mixed(pooled, tmp_path):
+    folder, texts = pooled("mean"), tmp_path / "texts.txt"
+    statement = folder / "sentence_bert_config.json"
+    statement.write_text('{"max_seq_length": 40}')
+    texts.write_text("今天天气非常好，" * 20 + "\n", encoding="utf-8")
+    embed(folder, texts, tmp_path / "vectors")
+    assert embed(folder, texts, tmp_path / "vectors").kept == 1
+    statement.write_text('{"max_seq_length": 20}')
+    with refused(ServingError, tmp_path / "vectors", "stated_length", 40, 20):
+        embed(folder, texts, tmp_path / "vectors")
+    settings = read_settings(tmp_path / "vectors")
+    del settings["stated_length"]
+    write_settings(tmp_path / "vectors", settings)  # as of earlier versions
+    assert embed(folder, texts, tmp_path / "vectors").kept == 1
 
 
 def test_the_page_reads_the_pooling_only_for_vectors(pooled):
