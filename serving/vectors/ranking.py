@@ -159,6 +159,9 @@ def _queries(query: str | Path | Sequence[str], field: str) -> list[str]:
             query = [str(query)]
     if not query or not all(text.strip() for text in query):
         raise ServingError("the query is empty")
+    for text in query:
+        if any("\udc80" <= character <= "\udcff" for character in text):  # bytes that Python could not decode
+            raise ServingError(f"the query {text!r} is not text in the encoding of the terminal: set LANG=C.UTF-8")
     return list(query)
 
 
