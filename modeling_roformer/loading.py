@@ -85,8 +85,17 @@ class LoadedWhole(Model):
             )
         has_copy = is_main and has_pooler_copy(folder, folder / DENSE)
         whole, index = folder / f"model{suffix}.safetensors", folder / f"model.safetensors.index{suffix}.json"
+        earlier, shards = None, _shards(folder, suffix)
+        if is_main and not self._hf_peft_config_loaded and index.is_file():
+            # From the first shard to the last, the shards are of two models, which this index would make one of.
+            earlier = index.read_bytes()
+            index.unlink()
         try:
             super().save_pretrained(save_directory, *args, **kwargs)
+        except BaseException:
+            if earlier is not None and not index.exists() and _shards(folder, suffix) == shards:
+                index.write_bytes(earlier)
+            raise
         finally:  # also if the folder is complete, but cannot be pushed
             # transformers removes the shards of an earlier save, but neither its index nor a single file, which
             # from_pretrained would then load in place of the new shards.
@@ -189,6 +198,12 @@ class LoadedWhole(Model):
                 f"{source} has {_some(unexpected)}, which its config has no place for: correct the config, or pass "
                 "output_loading_info=True to leave such weights out"
             )
+
+
+def _shards(folder: Path, suffix: str) -> dict[str, tuple[int, int]]:
+    """Return the shards in a folder, each with what changes when it is written: its number and time."""
+    found = {path.name: path.stat() for path in folder.glob(f"model{suffix}-?????-of-?????.safetensors")}
+    return {name: (state.st_ino, state.st_mtime_ns) for name, state in found.items()}
 
 
 def attention_of(fields: dict) -> str:

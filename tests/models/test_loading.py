@@ -4,6 +4,7 @@ import copy
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 
@@ -407,3 +408,30 @@ def test_a_save_that_fails_removes_nothing(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         tiny(1).save_pretrained(tmp_path, max_shard_size="3KB")
     assert_same(before, RoFormerModel.from_pretrained(tmp_path))
+
+
+@pytest.mark.parametrize("room", [0, 2])
+def test_a_save_that_fails_leaves_no_mixture_of_two_models(tmp_path, monkeypatch, room):
+    """The disk is full after two shards, which have the names of earlier ones."""
+    before = tiny()
+    before.save_pretrained(tmp_path, max_shard_size="3KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > room
+    written = []
+
+    def write(tensors, path, metadata):
+        if len(written) == room:
+            raise OSError(28, "No space left on device")
+        save_file(tensors, path, metadata)
+        written.append(path)
+
+    monkeypatch.setattr("transformers.modeling_utils.safe_save_file", write)
+    with pytest.raises(OSError, match="No space left"):
+        tiny(1).save_pretrained(tmp_path, max_shard_size="3KB")
+    if room == 0:
+        assert_same(before, RoFormerModel.from_pretrained(tmp_path))
+    else:
+        with pytest.raises(OSError, match=re.escape(str(tmp_path))):
+            RoFormerModel.from_pretrained(tmp_path)
+    monkeypatch.undo()
+    tiny(1).save_pretrained(tmp_path, max_shard_size="3KB")
+    assert_same(tiny(1), RoFormerModel.from_pretrained(tmp_path))
