@@ -10,7 +10,7 @@ from ...model_cards.kinds import KINDS, kind_of
 from ...output.console import sentence_of
 from ..errors import CheckpointError
 from ..families import simbert, wobert
-from ..families.family import Family, extra
+from ..families.family import BIDIRECTIONAL, CAUSAL, MASKS, UNILM, Family, extra
 from ..families.registry import AUTO, EXPORTED_AS, WORDS, Choice, check_supported, choose
 from ..families.roformer_start import start_from
 from ..families.signs import SIGNS
@@ -107,6 +107,12 @@ def match_legacy(
         kind = simbert.FACTORISED
     if target is None and not exported:
         choice.check_mask(kind, where)
+    if task.mask_layer and (found.mask if choice.mask is None else choice.mask) == BIDIRECTIONAL:
+        causal, unilm = (f'"application": "{mask}" ({MASKS[mask]})' for mask in (CAUSAL, UNILM))
+        raise CheckpointError(
+            f"{where} has the layer {task.mask_layer}, which masks attention in a way that the file does not tell: "
+            f"write {causal} or {unilm} into {settings.path.name}"
+        )
     stated, settings = settings, _with_rows(source, settings, vocabulary)
     fields = kind.fields(settings, vocabulary)
     task_head = None if exported else task.head(kind, mask, settings, vocabulary, where)
@@ -150,7 +156,7 @@ def recognise(source: Source, task: Task, settings: Settings, name: str, family:
 def _is_another_model(task: Task, settings: Settings, family: str) -> bool:
     """Return whether the weights are not those of the class that the package exported: after further training, the
     layers in Keras' files, the configuration's `application` or the requested family say what the model computes."""
-    is_known = task.kind or task.mask is not None or "application" in settings.ignored
+    is_known = task.kind or task.mask is not None or task.mask_layer or "application" in settings.ignored
     return bool(is_known) or family not in (AUTO, settings.ignored[EXPORTED_AS])
 
 

@@ -40,7 +40,8 @@ class Task:
     `kernel` and `bias` are its variables. `activation` is that of its outputs, `pooler_activation` that of the pooler
     (before the Dense, if there is one), if the file tells it. An `is_bare` model has neither a task layer nor a
     language-model head; `has_pooler` is true if it has a pooler. `mask` is the mask of its attention ("lm", "unilm" or
-    "" for none; None if unknown). `left_out` maps variables that are not converted to their kind in the summary.
+    "" for none; None if unknown), and `mask_layer` the name of its layer, if the file has one. `left_out` maps
+    variables that are not converted to their kind in the summary.
     """
 
     kind: str = ""
@@ -54,6 +55,7 @@ class Task:
     is_bare: bool = False
     has_pooler: bool = False
     mask: str | None = None
+    mask_layer: str = ""
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     def of_the_family(self, variables: Collection[str]) -> list[str]:
@@ -174,7 +176,7 @@ def find_task(source: Source, choice: str = AUTO) -> Task:
     if model is None:
         has_language_model = is_v2 or any(name.startswith(_LANGUAGE_MODEL) for name in source.entries)
         return Task(is_bare=not has_language_model, has_pooler=has_pooler)
-    mask = model.mask if model.named else None
+    mask, mask_layer = (model.mask, model.mask_layer) if model.named else (None, "")
     pooler = next((layer for name, layer in model.own_layers.items() if name.endswith("Pooler-Dense")), None)
     pooler_activation = _activation(source, pooler) if pooler and pooler.activation else None
     if not layers or choice == NONE:
@@ -185,6 +187,7 @@ def find_task(source: Source, choice: str = AUTO) -> Task:
             has_pooler=has_pooler,
             pooler_activation=pooler_activation,
             mask=mask,
+            mask_layer=mask_layer,
             left_out=left_out,
         )
     layer = layers[-1]
@@ -207,6 +210,7 @@ def find_task(source: Source, choice: str = AUTO) -> Task:
         pooler_activation=POOLERS.get(choice, pooler_activation),
         over_pooler=over_pooler,
         mask=mask,
+        mask_layer=mask_layer,
         left_out={name: "head of the language model" for name in source.entries if name.startswith(_LANGUAGE_MODEL)},
     )
     if task.kind == TRIPLET and task.classes != 1:

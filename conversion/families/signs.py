@@ -91,9 +91,9 @@ def check_application(path: Path, fields: Mapping[str, object]) -> None:
     These decide what a model of PyTorch computes.
     """
     application = fields.get("application")
-    mask = BIDIRECTIONAL
-    if fields.get("is_decoder"):
-        mask = UNILM if fields.get("prefix_lm") else CAUSAL
+    mask = CAUSAL if fields.get("is_decoder") else BIDIRECTIONAL
+    if fields.get("prefix_lm"):  # which is_decoder does not change
+        mask = UNILM
     if application is not None and (not isinstance(application, str) or APPLICATIONS.get(application) != mask):
         raise CheckpointError(
             f'{path} says "application": {json.dumps(application)}, but is_decoder and prefix_lm, which transformers '

@@ -24,6 +24,12 @@ ACTIVATIONS = {
     "tanh": "tanh", "sigmoid": "sigmoid", "linear": "linear",
 }  # fmt: skip
 
+# Arguments of bert4keras, which it also reads from the file: no model here computes the same with them.
+NOT_SUPPORTED = {
+    "residual_attention_scores": "each layer adds the attention scores of the layer below",
+    "shared_segment_embeddings": "segments have the embeddings of tokens",
+}
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -70,6 +76,9 @@ def read_settings(path: Path) -> Settings:
     for name in ("attention_head_size", "attention_key_size"):
         if raw.pop(name, None) not in (None, width // heads):
             raise CheckpointError(f"{path}: {name} is not hidden_size / num_attention_heads, which is not supported")
+    for name, meaning in NOT_SUPPORTED.items():
+        if raw.get(name):
+            raise CheckpointError(f"{path}: {name} is {_shown(raw, name)} ({meaning}), which is not supported")
     return Settings(path, values, {key: value for key, value in raw.items() if key not in {**values, **ALIASES}})
 
 

@@ -6,7 +6,7 @@ second kernel of an attention layer belongs to the keys.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from ..errors import CheckpointError
@@ -52,6 +52,9 @@ _WEIGHTLESS = re.compile(
 )
 _ENCODER_LAYER = re.compile(r"Transformer-(0|[1-9]\d{0,5})-(.+)")
 _MASKS = {"Attention-LM-Mask": "lm", "Attention-UniLM-Mask": "unilm"}
+# Other versions call the layer of any mask Attention-Mask, and people's own masks are called in the same way.
+_MASK_LAYER = "Attention-"
+_SCORES = re.compile(r"Transformer-.+-Attention-Bias")  # the sum of a mask and the scores of the layer below
 _LATER = re.compile(r"Pooler|(Pooler|NSP|MLM|Output)-.+")  # layers that follow the encoder, in any order
 _KINDS = {"output_weights": "kernel", "output_bias": "bias"}
 _NUMBERED = re.compile(r"(.*?)(?:_(\d{1,9}))?")
@@ -79,8 +82,9 @@ class KerasModel:
 
     `variables` maps names of the released checkpoints to stored names. `task_layers` follow the encoder and are not
     bert4keras' own, with or without weights; `own_layers` are bert4keras' own, by name, and `encoder_end` names the
-    encoder's last layer. `mask` is "lm", "unilm" or, without a mask, "". Layers without weights, such as masks and
-    those of RoFormer-V2's MLM head, are only known if the model's layers are `named`.
+    encoder's last layer. `mask` is "lm", "unilm" or, without a layer of a mask (`mask_layer`), ""; None if the name of
+    that layer does not tell it. Layers without weights, such as masks and those of RoFormer-V2's MLM head, are only
+    known if the model's layers are `named`.
     """
 
     variables: dict[str, str]
@@ -88,7 +92,8 @@ class KerasModel:
     own_layers: dict[str, KerasLayer]
     encoder_end: str
     has_language_model: bool
-    mask: str
+    mask: str | None
+    mask_layer: str
     named: bool
 
 
@@ -117,7 +122,8 @@ def read_model(layers: list[KerasLayer]) -> KerasModel:
         if names is not None or is_weightless:
             own[place] = name
     end = max(place for place, name in own.items() if not _LATER.fullmatch(name))
-    masks = [mask for name, mask in _MASKS.items() if name in own.values()]
+    mask_layer = next((name for name in own.values() if name.startswith(_MASK_LAYER)), "")
+    _check_computation(own.values())
     return KerasModel(
         variables=variables,
         task_layers=[
@@ -126,9 +132,25 @@ def read_model(layers: list[KerasLayer]) -> KerasModel:
         own_layers={layers[place].name: layers[place] for place in own},
         encoder_end=layers[end].name,
         has_language_model=any(name.startswith(("MLM-", "Output-MLM-")) for name in own.values()),
-        mask=masks[0] if masks else "",
+        mask=_MASKS.get(mask_layer) if mask_layer else "",
+        mask_layer=prefix + mask_layer if mask_layer else "",
         named=any(not layers[place].weights for place in own),  # a nested model's are not, though layers around it are
     )
+
+
+def _check_computation(names: Collection[str]) -> None:
+    """Raise CheckpointError if a layer without weights shows that the model computes something else than here."""
+    for name in names:
+        if _SCORES.fullmatch(name):
+            raise CheckpointError(
+                f"has the layer {name}, which adds the attention scores of the layer below "
+                "(residual_attention_scores=True of bert4keras): this is not supported"
+            )
+    if "Embedding-Token-Segment" in names and "Embedding-Segment" not in names:
+        raise CheckpointError(
+            "has segments, but no layer Embedding-Segment: they share the embeddings of the tokens "
+            "(shared_segment_embeddings=True of bert4keras), which is not supported"
+        )
 
 
 def _variables_of(name: str) -> tuple[str, ...] | None:

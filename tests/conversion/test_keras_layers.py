@@ -10,7 +10,7 @@ import google_crc32c
 import h5py
 import numpy as np
 import pytest
-from helpers.legacy_checkpoints import copy_form
+from helpers.legacy_checkpoints import copy_form, edit_config
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 from helpers.properties import max_examples
@@ -25,6 +25,7 @@ from modeling_roformer.conversion.formats.keras_hdf5 import KerasHDF5
 from modeling_roformer.conversion.formats.protocol_buffers import BYTES, VARINT, read_fields, write_field, write_varint
 from modeling_roformer.conversion.formats.tensor_bundle import OBJECT_GRAPH, Entry, TensorBundle
 from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle, write_index
+from modeling_roformer.conversion.inspection.info import info
 
 FIXTURES = REPOSITORY / "tests" / "fixtures" / "keras"
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
@@ -175,6 +176,58 @@ def test_a_mask_that_the_file_tells_is_believed(tmp_path):
         shutil.rmtree(path)
     folder_with(tmp_path, "classification", "best_model.h5")
     not_converted(tmp_path, "RoFormer-GPT", "both directions", family="gpt")
+
+
+def rename_layer(path: Path, old: str, new: str) -> None:
+    """Give a layer without weights another name."""
+    with h5py.File(path, "r+") as file:
+        names = map(str, file.attrs["layer_names"])
+        file.attrs["layer_names"] = text_list([new if name == old else name for name in names])
+        file.move(old, new)
+
+
+@pytest.mark.parametrize("name", ["Attention-Mask", "Attention-PUniLM-Mask"])
+def test_a_mask_that_its_name_does_not_tell(name, tmp_path):
+    """Other versions of bert4keras call the layers of both masks Attention-Mask."""
+    folder = folder_with(tmp_path, "unilm", "best_model.h5")
+    convert(folder, tmp_path / "expected")
+    rename_layer(folder / "best_model.h5", "Attention-UniLM-Mask", name)
+    for application in ({}, {"application": "encoder"}):
+        edit_config(folder, **application)
+        not_converted(tmp_path, name, "bert_config.json", '"application": "lm"', '"application": "unilm"')
+        assert_states(info(folder).notes, name)
+    edit_config(folder, application="unilm")
+    convert(folder, tmp_path / "output", verify=True)
+    found, expected = (json.loads((tmp_path / to / "config.json").read_text()) for to in ("output", "expected"))
+    assert found == expected and found["prefix_lm"]
+    edit_config(folder, application=...)
+    convert(folder, tmp_path / "causal", family="gpt")
+    config = json.loads((tmp_path / "causal" / "config.json").read_text())
+    assert (config["is_decoder"], config.get("prefix_lm", False)) == (True, False)
+
+
+@pytest.mark.parametrize(("old", "new", "facts"), [
+    ("Transformer-0-MultiHeadSelfAttention-Add", "Transformer-0-MultiHeadSelfAttention-Attention-Bias",
+     ["residual_attention_scores"]),
+    ("Embedding-Segment", None, ["shared_segment_embeddings"]),
+])  # fmt: skip
+def test_layers_that_compute_something_else(old, new, facts, tmp_path):
+    path = folder_with(tmp_path, "unilm", "best_model.h5") / "best_model.h5"
+    if new:
+        rename_layer(path, old, new)
+    else:
+        with h5py.File(path, "r+") as file:
+            drop_layer(file, old)
+    not_converted(tmp_path, path.name, *facts)
+
+
+@pytest.mark.parametrize("field", ["residual_attention_scores", "shared_segment_embeddings"])
+def test_arguments_that_bert4keras_reads_from_the_configuration(field, tmp_path):
+    folder = shutil.copytree(LEGACY / "word", tmp_path / "legacy")
+    edit_config(folder, **{field: True})
+    not_converted(tmp_path, "bert_config.json", field)
+    edit_config(folder, **{field: False})
+    convert(folder, tmp_path / "output")
 
 
 def test_a_mask_that_only_the_configuration_tells(tmp_path):
