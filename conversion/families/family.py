@@ -114,7 +114,11 @@ _SLOT = re.compile(
 )
 _AVERAGE = re.compile(r"(?i)(.*[/_])?(ema|swa)([/_].*)?|.*average.*")
 _STEPS = ("global_step", "beta1_power", "beta2_power", "save_counter")
-_SCALAR = re.compile(r"(.*_)?(steps?|loss_scale|power|learning_rate|lr|epochs?|iter|iterations?|counter|decay)(_\d+)?")
+# The scopes that Keras' optimisers give all their variables (`training/Adam/bert/…/kernel/m`), and of averages.
+_OF_OPTIMISER = re.compile(
+    r"(?i)(training/)?[^/]*(adam|lamb(?!da)|adafactor|adagrad|adadelta|rmsprop|momentum|sgd|optimi[sz]er)[^/]*/.*"
+)
+_OF_AVERAGES = re.compile(r"(?i)[^/]*(ema|swa|average)[^/]*/(.*)")
 _MODEL = ("bert/", "cls/")  # scopes of the model's variables
 
 OPTIMISER, AVERAGES, SCALARS = "optimiser state", "moving averages of the weights", "training step"
@@ -125,24 +129,21 @@ def extra(name: str, entries: Mapping[str, Tensor]) -> str | None:
 
     A variable of any name below another one, and of its shape, was made by an optimiser for that one.
     """
-    if name.startswith("optimizer/") or "/.OPTIMIZER_SLOT/" in name:  # as tf.keras saves it
+    if _OF_OPTIMISER.fullmatch(name) or "/.OPTIMIZER_SLOT/" in name:  # the latter as tf.keras saves it
         return OPTIMISER
+    if (average := _OF_AVERAGES.fullmatch(name)) and average[2] in entries:
+        return AVERAGES
     if name in ("cls/seq_relationship/output_weights", "cls/seq_relationship/output_bias"):
         return "next-sentence head"
     entry = entries[name]
     slots = [(owner, slot) for owner, slot in _owners(name) if owner in entries]
-    if name in _STEPS or (_is_of_training(entry) and (slots or not name.startswith(_MODEL))):
+    # No weight is a single number; beside the model, it is a step, a rate or a score of training.
+    if name in _STEPS or (entry.shape == () and (slots or not name.startswith(_MODEL))):
         return SCALARS
     for owner, slot in slots:
         if entries[owner].shape == entry.shape or _SLOT.fullmatch(slot):
             return AVERAGES if _AVERAGE.fullmatch(slot) else OPTIMISER
     return None
-
-
-def _is_of_training(entry: Tensor) -> bool:
-    """Return whether a tensor is a single integer, which no weight is, or a single number with a name of training's."""
-    is_named = _SCALAR.fullmatch(entry.name.rpartition("/")[2]) is not None
-    return entry.shape == () and (entry.dtype.startswith("int") or is_named)
 
 
 def _owners(name: str) -> Iterator[tuple[str, str]]:

@@ -215,6 +215,15 @@ OF_TRAINING += [
         (name, (), "f4", "training step")
         for name in ("global_step", "local_step", "loss_scale", "loss_scale/good_steps", "beta1_power_1")
     ),
+    *(
+        (f"{scope}/{KERNEL}/{slot}", (48, 24), "f4", "optimiser state")
+        for scope in ("training/Adam", "Adam", "AdamWeightDecayOptimizer")
+        for slot in ("m", "v")
+    ),
+    ("training/Adam/Variable_1", (24,), "f4", "optimiser state"),  # as early Keras names it
+    ("Adam/iter", (), "i8", "optimiser state"),
+    *((f"{scope}/{KERNEL}", (48, 24), "f4", "moving averages of the weights") for scope in ("ema", "moving_averages")),
+    *((name, (), "f4", "training step") for name in ("loss_scale/current", "best_loss", "best_f1")),
     ("good_steps", (), "i8", "training step"),
     ("num_updates", (), "i8", "training step"),
 ]
