@@ -96,6 +96,7 @@ def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = No
         table = {"position_encoding": "learned", "max_position_embeddings": length}
         config, written = _as_roformer(config, source, tokenizer, roformer_sim.OWN_FIELDS | table)
     plan = _plan(source, config, written, files.config, renamed=None if note is None else base)
+    rows = {"left out: training": ", ".join(source.beside)} if source.beside else {}
     has_lost_pooler = name == wobert.FAMILY.name and target is None and "pooler" in plan.extras
     return Checkpoint(
         family=name,
@@ -108,7 +109,7 @@ def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = No
         config=config,
         plan=plan,
         ignored_settings=[name for name in NOT_KEPT if name in fields],
-        rows={"pooler": simbert.POOLER_ROW} if has_lost_pooler else {},
+        rows=rows | ({"pooler": simbert.POOLER_ROW} if has_lost_pooler else {}),
     )
 
 

@@ -7,6 +7,7 @@ from ...tokenization import RoFormerTokenizer
 from ..errors import CheckpointError
 from .legacy_folder import TOKENIZER, VOCABULARY
 from .settings import read_fields
+from .vocabulary import Vocabulary
 
 CONFIG = "tokenizer_config.json"
 # Classes, without "Fast", that split like this package's: into words, or into characters if there are no words.
@@ -21,17 +22,21 @@ ARGUMENTS = {"do_basic_tokenize": True, "tokenize_chinese_chars": True}
 def read_tokenizer(folder: Path) -> RoFormerTokenizer:
     """Read the tokenizer that BERT's, RoFormer's or WoBERT's class saved as vocab.txt or tokenizer.json.
 
+    If no file says whether it lower-cases, it does not with a vocabulary that has capital letters.
+
     Raises CheckpointError, one sentence, if it has another class, is damaged, or differs between the two files.
     """
     if not any((folder / name).is_file() for name in (VOCABULARY, TOKENIZER)):
         raise CheckpointError(f"{folder} has no tokenizer: neither {VOCABULARY} nor {TOKENIZER}")
-    for name in (CONFIG, TOKENIZER, "special_tokens_map.json", "added_tokens.json"):
-        fields = read_fields(folder / name, default={}, encoding="utf-8")
-        if name == CONFIG:
-            _check_class(folder / name, fields)
+    files = (CONFIG, TOKENIZER, "special_tokens_map.json", "added_tokens.json")
+    fields = {name: read_fields(folder / name, default={}, encoding="utf-8") for name in files}
+    _check_class(folder / CONFIG, fields[CONFIG])
     try:
         with no_warnings("transformers.tokenization_utils_base"):  # that another class saved it, as is intended
             tokenizer = RoFormerTokenizer.from_pretrained(folder)
+            says_nothing = "do_lower_case" not in fields[CONFIG] and not fields[TOKENIZER]
+            if says_nothing and tokenizer.do_lower_case and Vocabulary(folder, tokenizer.get_vocab()).is_cased:
+                tokenizer = RoFormerTokenizer.from_pretrained(folder, do_lower_case=False)
         entries = tokenizer.get_vocab()
         if not all(type(number) is int for number in entries.values()):
             raise ValueError("its token ids are not integers")

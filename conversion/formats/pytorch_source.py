@@ -34,6 +34,8 @@ _SAFETENSORS = {
 }  # fmt: skip
 # What DataParallel, Lightning's modules and torch.compile put before the name of every tensor.
 WRAPPERS = ("module.", "model.", "_orig_mod.")
+# The names under which scripts of training, Lightning's among them, save a state dict beside the state of training.
+INSIDE = ("state_dict", "model_state_dict", "model")
 
 
 class PyTorchSource(Source):
@@ -41,6 +43,7 @@ class PyTorchSource(Source):
 
     Attributes:
         path: the file or index; files: the names of the files that hold the tensors; entries: name -> `Tensor`.
+        beside: what a file has beside the state dict, if that is a part of it.
 
     Raises CheckpointError, one sentence naming the file, if one is missing, damaged, or holds more than tensors.
     """
@@ -49,6 +52,7 @@ class PyTorchSource(Source):
         self.path = path
         self.entries: dict[str, Tensor] = {}
         self._tensor: dict[str, Callable[[], torch.Tensor]] = {}
+        self.beside: list[str] = []
         self._unchecked: dict[str, Path] = {}  # names in archives whose checksums are not checked yet
         weight_map = read_index(path) if path.suffix == ".json" else None
         self.files = [path.name] if weight_map is None else sorted(set(weight_map.values()))
@@ -102,11 +106,13 @@ class PyTorchSource(Source):
             raise CheckpointError(
                 f"{path} is damaged, or holds objects other than tensors; pickled code is never loaded"
             ) from None
-        if not isinstance(state, dict) or not all(
-            isinstance(name, str) and isinstance(value, torch.Tensor) and value.layout == torch.strided
-            for name, value in state.items()
-        ):
-            raise CheckpointError(f"{path} is not a state dict: it does not hold tensors by name")
+        state, beside = _state_dict(state)
+        if state is None:
+            raise CheckpointError(
+                f"{path} is not a state dict: it does not hold tensors by name, nor has it one under one of the names "
+                f"{', '.join(INSIDE)}"
+            )
+        self.beside += beside
         for name, tensor in state.items():
             self._add(path, name, str(tensor.dtype).removeprefix("torch."), tensor.shape, lambda tensor=tensor: tensor)
             if archive:
@@ -148,6 +154,32 @@ class PyTorchSource(Source):
     def check(self, name: str) -> None:
         """Read one tensor only to check its checksum."""
         self.tensor(name)
+
+
+def _state_dict(content: object) -> tuple[dict[str, torch.Tensor] | None, list[str]]:
+    """Return the state dict that a file holds, and the names of what is beside it if it is only a part of the file.
+
+    Returns None if there is not exactly one.
+    """
+    import torch
+
+    if _is_state_dict(content):
+        return content, []
+    if isinstance(content, dict):
+        found = [name for name in INSIDE if content.get(name) and _is_state_dict(content[name])]
+        has_others = any(isinstance(value, torch.Tensor) and value.dim() for value in content.values())
+        if len(found) == 1 and not has_others:
+            return content[found[0]], sorted(str(name) for name in content if name != found[0])
+    return None, []
+
+
+def _is_state_dict(content: object) -> bool:
+    import torch
+
+    return isinstance(content, dict) and all(
+        isinstance(name, str) and isinstance(value, torch.Tensor) and value.layout == torch.strided
+        for name, value in content.items()
+    )
 
 
 def _check_sums(path: Path) -> None:

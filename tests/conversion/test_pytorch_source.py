@@ -305,6 +305,24 @@ def test_wrapped_models_are_seen_through(wrap, form, tmp_path):
     assert info(folder).parameters == info(tmp_path / "new").parameters
 
 
+@pytest.mark.parametrize("form", ["zip", "old"])
+@pytest.mark.parametrize(("name", "wrap"), [("state_dict", "model."), ("model_state_dict", ""), ("model", "module.")])
+def test_a_state_dict_beside_the_state_of_training(name, wrap, form, tmp_path):
+    """As Lightning and people's scripts save it."""
+    model = made(THEIRS.RoFormerForMaskedLM, transformers.RoFormerConfig(**SIZES))
+    folder = save(model, tmp_path / "old")
+    state = {wrap + key: tensor for key, tensor in model.state_dict().items()}
+    content = {"epoch": 3, "best": torch.tensor(0.5), "optimizer": {"state": {0: torch.ones(2)}}, "ema": state}
+    torch.save(content | {name: state}, folder / BIN, _use_new_zipfile_serialization=form == "zip")
+    report = convert(folder, tmp_path / "new", verify=True)
+    assert_same(tmp_path / "new", model.state_dict())
+    assert_states(report.rows, "best, ema, epoch, optimizer")
+    assert info(folder).parameters == report.parameters
+    torch.save({"model": state, "state_dict": state}, folder / BIN)
+    with refused(CheckpointError, BIN, "state dict"):
+        convert(folder, tmp_path / "two")
+
+
 def test_only_a_prefix_of_every_name_is_one(tmp_path):
     model = made(RoFormerForMaskedLM, RoFormerConfig(**SIZES))
     state = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
@@ -525,6 +543,20 @@ def test_characters_stay_characters(tmp_path):
     report = convert(folder, tmp_path / "new", verify=True)
     assert not report.word_level and tokens(tmp_path / "new")[:4] == ["明", "月", "照", "着"]
     assert (tmp_path / "new" / "vocab.txt").read_bytes() == CHARACTERS.read_bytes()
+
+
+@pytest.mark.parametrize(("fields", "lower"), [
+    (None, False), ({"tokenizer_class": "BertTokenizer"}, False), ({"do_lower_case": True}, True),
+])  # fmt: skip
+def test_a_vocabulary_with_capital_letters_is_not_lower_cased_unless_a_file_says_so(fields, lower, tmp_path):
+    folder = save(made(BertForMaskedLM, BertConfig(**SIZES)), tmp_path / "old")
+    (folder / "vocab.txt").write_text("\n".join(ENTRIES).replace("\nz\n", "\nA\n"), encoding="utf-8", newline="\n")
+    (folder / "tokenizer_config.json").unlink()
+    if fields is not None:
+        (folder / "tokenizer_config.json").write_text(json.dumps(fields))
+    convert(folder, tmp_path / "new")
+    expected = transformers.BertTokenizer(str(folder / "vocab.txt"), do_lower_case=lower)
+    assert tokens(tmp_path / "new", "A 明 a") == expected.tokenize("A 明 a") == ["a" if lower else "A", "明", "a"]
 
 
 def test_a_tokenizer_of_today_and_its_added_tokens(tmp_path):
