@@ -39,6 +39,26 @@ def test_a_checkpoint_and_what_it_is_converted_to_have_the_same_ids(make, tmp_pa
         assert load_tokenizer(str(place), word_segmentation=None).word_segmentation is None
 
 
+@pytest.mark.parametrize("model_type", [..., "bert", "roformer"])
+def test_a_configuration_of_either_name(model_type, tmp_path):
+    """bert4keras' configuration may be called config.json, as that of a saved model is."""
+    folder = cased(tmp_path / "legacy")
+    expected = load_tokenizer(folder)(TEXT).input_ids
+    edit_config(folder, model_type=model_type)
+    (folder / "bert_config.json").rename(folder / "config.json")
+    assert load_tokenizer(folder)(TEXT).input_ids == expected
+
+
+def test_a_saved_models_other_files_are_read(tmp_path):
+    """Of which vocab.txt is not all."""
+    folder = tmp_path / "saved"
+    convert(LEGACY / "word", folder)
+    tokenizer = RoFormerTokenizer(str(folder / "vocab.txt"))
+    tokenizer.add_tokens(["[新]"])
+    tokenizer.save_pretrained(folder)
+    assert load_tokenizer(folder).tokenize("月[新]") == ["月", "[新]"]
+
+
 def test_an_exported_tokenizer_and_an_option_decide_over_the_vocabulary(tmp_path):
     """A model may have been trained on lower-cased texts with a cased vocabulary."""
     folder = cased(tmp_path / "legacy")

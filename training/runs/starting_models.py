@@ -27,6 +27,8 @@ _RATE, _WIDTH = 3e-5, 768  # those of the paper's section 4.3
 _HIGHEST = 1e-3
 CONFIG = "config.json"
 _TOKENIZERS = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")  # the last one may name files of another kind
+# What save_pretrained writes beside a vocab.txt: a folder without any of them has no other part of a tokenizer.
+_SAVED = ("tokenizer_config.json", "tokenizer.json", "special_tokens_map.json", "added_tokens.json")
 
 
 def check_model_source(source: str | Path, needs_tokenizer: bool = True) -> None:
@@ -96,20 +98,24 @@ def load_tokenizer(place: str | Path, **options) -> PreTrainedTokenizerBase:
 
     Raises a TrainingError if there is none, or it lacks a special token that masking needs.
     """
-    path, fields = Path(place), None
-    if path.is_dir() and not any((path / name).exists() for name in ("config.json", "tokenizer_config.json")):
-        fields, path = path / "bert_config.json", path / "vocab.txt"  # of a checkpoint of bert4keras
+    path, settings = Path(place), None
+    vocabulary = path if path.is_file() else None
     if not path.exists():
-        if fields or _is_path(place):
-            raise TrainingError(
-                f"{path if fields else place} does not exist: name a vocab.txt, or the folder of a saved model"
-            )
+        if _is_path(place):
+            raise TrainingError(f"{place} does not exist: name a vocab.txt, or the folder of a saved model")
         _check_on_the_hub(str(place), _TOKENIZERS, "tokenizer")
     try:
-        if path.is_file():
-            settings = read_settings(fields) if fields and fields.is_file() else None
-            arguments = tokenizer_arguments(read_vocabulary(path), settings)
-            tokenizer = RoFormerTokenizer(str(path), **(arguments | options))
+        is_saved = any((path / name).exists() for name in _SAVED)
+        # A configuration alone says nothing of words and case: BERT's tokenizer, which transformers takes, has neither.
+        if path.is_dir() and not is_saved and ((path / "vocab.txt").exists() or not (path / "config.json").exists()):
+            if (path / "bert_config.json").is_file():  # a checkpoint of bert4keras
+                settings = read_settings(path / "bert_config.json")
+            vocabulary = path / "vocab.txt"
+            if not vocabulary.exists():
+                raise ValueError(f"{vocabulary} does not exist")
+        if vocabulary is not None:
+            arguments = tokenizer_arguments(read_vocabulary(vocabulary), settings)
+            tokenizer = RoFormerTokenizer(str(vocabulary), **(arguments | options))
         else:
             tokenizer = transformers.AutoTokenizer.from_pretrained(place, **options)
     except Exception as error:  # of any type, for example for damaged files
