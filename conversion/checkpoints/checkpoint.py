@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...output.console import sentence_of
 from ..errors import CheckpointError
-from ..families.family import Config, Family, Head, Weight, extra
+from ..families.family import MODEL, Config, Family, Head, Weight, extra
 from ..folder.settings import Settings
 from ..folder.vocabulary import Vocabulary
 from ..formats.dtypes import FLOATS
@@ -95,7 +95,10 @@ def make_plan(
             kind = left_out.get(name) or extra(name, source.entries)
             kind = kind or next((kind for start, kind in family.dropped.items() if name.startswith(start)), None)
             if kind is None:
-                raise CheckpointError(f"{source.path} has a variable that is not part of a {family.title}: {name}")
+                remedy = "" if name.startswith(MODEL) else "; --head none leaves out what is not of the model"
+                raise CheckpointError(
+                    f"{source.path} has a variable that is not part of a {family.title}: {name}{remedy}"
+                )
             extras.setdefault(kind, []).append(name)
     for name, weight in wanted.items():
         entry = source.entries.get(name)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import CheckpointError
-from ..families.family import BIDIRECTIONAL, MASKS, UNILM, Family, Head, Weight, dense
+from ..families.family import BIDIRECTIONAL, MASKS, MODEL, UNILM, Family, Head, Weight, dense, extra
 from ..folder.settings import ACTIVATIONS, Settings
 from ..folder.vocabulary import Vocabulary
 from ..formats.keras_layers import KerasLayer, KerasModel
@@ -175,7 +175,9 @@ def find_task(source: Source, choice: str = AUTO) -> Task:
     has_pooler = any(name.startswith(_POOLER) for name in source.entries)
     if model is None:
         has_language_model = is_v2 or any(name.startswith(_LANGUAGE_MODEL) for name in source.entries)
-        return Task(is_bare=not has_language_model, has_pooler=has_pooler)
+        others = (name for name in source.entries if not name.startswith(MODEL) and extra(name, source.entries) is None)
+        left_out = dict.fromkeys(others, "task layer") if choice == NONE else {}
+        return Task(is_bare=not has_language_model, has_pooler=has_pooler, left_out=left_out)
     mask, mask_layer = (model.mask, model.mask_layer) if model.named else (None, "")
     pooler = next((layer for name, layer in model.own_layers.items() if name.endswith("Pooler-Dense")), None)
     pooler_activation = _activation(source, pooler) if pooler and pooler.activation else None

@@ -119,7 +119,7 @@ _OF_OPTIMISER = re.compile(
     r"(?i)(training/)?[^/]*(adam|lamb(?!da)|adafactor|adagrad|adadelta|rmsprop|momentum|sgd|optimi[sz]er)[^/]*/.*"
 )
 _OF_AVERAGES = re.compile(r"(?i)[^/]*(ema|swa|average)[^/]*/(.*)")
-_MODEL = ("bert/", "cls/")  # scopes of the model's variables
+MODEL = ("bert/", "cls/")  # scopes of the model's variables
 
 OPTIMISER, AVERAGES, SCALARS = "optimiser state", "moving averages of the weights", "training step"
 
@@ -138,7 +138,7 @@ def extra(name: str, entries: Mapping[str, Tensor]) -> str | None:
     entry = entries[name]
     slots = [(owner, slot) for owner, slot in _owners(name) if owner in entries]
     # No weight is a single number; beside the model, it is a step, a rate or a score of training.
-    if name in _STEPS or (entry.shape == () and (slots or not name.startswith(_MODEL))):
+    if name in _STEPS or (entry.shape == () and (slots or not name.startswith(MODEL))):
         return SCALARS
     for owner, slot in slots:
         if entries[owner].shape == entry.shape or _SLOT.fullmatch(slot):

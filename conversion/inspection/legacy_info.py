@@ -34,9 +34,10 @@ def legacy_info(
     values = settings.values
     vocabulary = None
     try:
-        vocabulary = read_vocabulary(folder / VOCABULARY)
-    except FileNotFoundError:
-        notes.append(f"{VOCABULARY} is missing")
+        if (folder / VOCABULARY).is_file():
+            vocabulary = read_vocabulary(folder / VOCABULARY)
+        else:
+            notes.append(f"{VOCABULARY} is missing")
     except ValueError as error:
         notes.append(str(error))
     is_whole, match = not notes, None

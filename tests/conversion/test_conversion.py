@@ -248,6 +248,21 @@ def test_averaged_weights_are_named_in_the_summary(run, source, output):
     assert code == 0 and "moving averages" in out and "ExponentialMovingAverage" in "".join(out.split())
 
 
+def test_the_layer_of_a_task_in_a_checkpoint_is_left_out_on_request(output, tmp_path):
+    """As run_classifier.py of Google's BERT saves it: with a pooler, and without the head of the language model."""
+    source = shutil.copytree(LEGACY / "wobert", tmp_path / "legacy")
+    task = {"output_weights": np.ones((2, 24), "f4"), "output_bias": np.ones(2, "f4")}
+    pooler = {"bert/pooler/dense/kernel": np.full((24, 24), 2, "f4"), "bert/pooler/dense/bias": np.ones(24, "f4")}
+    rewrite(source, lambda v: [v.pop(name) for name in list(v) if name.startswith("cls/")])
+    rewrite(source, lambda v: v.update(task | pooler))
+    with refused(CheckpointError, "output_bias", "--head none"):
+        convert(source, output)
+    assert_states(info(source).notes, "output_bias", "--head none")
+    report = convert(source, output, head="none", verify=True)
+    assert sorted(report.extras["task layer"]) == sorted(task) and report.rows["class"] == "BertModel"
+    assert torch.equal(load_file(output / "model.safetensors")["pooler.dense.weight"], torch.full((24, 24), 2.0))
+
+
 def test_slots_do_not_hide_that_a_model_is_a_v2(output, tmp_path):
     source = shutil.copytree(LEGACY / "v2", tmp_path / "legacy")
     rewrite(source, lambda v: v.update({f"{name}/adam_m": 0 * v[name] for name in list(v) if name.endswith("/kernel")}))
