@@ -101,6 +101,7 @@ def _open_weights(folder: Path) -> tuple[PyTorchSource, dict[str, TensorSpec]]:
     from .formats.pytorch_source import PyTorchSource
 
     weights, specs = PyTorchSource(folder / name), {}
+    weights.unwrap()  # else the new model would have no weight under its own name
     for key, entry in weights.entries.items():
         if _NO_WEIGHT.fullmatch(key):
             continue

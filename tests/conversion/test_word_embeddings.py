@@ -147,6 +147,17 @@ def test_every_row_and_every_other_weight(checkpoint, new_vocab, tmp_path, kind,
     assert report.dropped == len(set(OLD) - set(NEW))
 
 
+def test_the_weights_of_a_wrapped_model_get_their_own_names(checkpoint, new_vocab, tmp_path):
+    """As DataParallel names them, in the state dict of a training script: else the new model has no weights."""
+    folder, _ = checkpoint("bert", "bin")
+    initialise_words(folder, new_vocab, tmp_path / "expected")
+    state = torch.load(folder / "pytorch_model.bin", weights_only=True)
+    torch.save({"state_dict": {f"module.{key}": state[key] for key in state}, "epoch": 1}, folder / "pytorch_model.bin")
+    initialise_words(folder, new_vocab, tmp_path / "words")
+    found, expected = (load_file(tmp_path / name / "model.safetensors") for name in ("words", "expected"))
+    assert found.keys() == expected.keys() and all(torch.equal(found[key], expected[key]) for key in found)
+
+
 def test_new_entries_that_are_never_found_are_reported(checkpoint, tmp_path):
     """jieba cuts them into parts, or texts are lower-cased before; `user_dict` finds words of the first kind."""
     lost = ["匀强磁场", "公园·玩", "B超", "b超", "非常好玩"]
@@ -316,7 +327,7 @@ TROUBLES = {
     "cut safetensors": (lambda f: os.truncate(f / "model.safetensors", 3000), ["model.safetensors", "damaged"]),
     "no safetensors": (lambda f: (f / "model.safetensors").write_bytes(b"x" * 99), ["model.safetensors", "damaged"]),
     "pickled objects": (pickled(lambda state: {"weight": object()}), ["pytorch_model.bin", "tensors"]),
-    "nested": (pickled(lambda state: {"model": state}), ["pytorch_model.bin", "state dict"]),
+    "nested": (pickled(lambda state: {"weights": state}), ["pytorch_model.bin", "state dict"]),
     "whole numbers": (pickled(lambda state: state | {"bert.x": torch.zeros(3, dtype=torch.int8)}), ["bert.x", "int8"]),
     "NaN in a kernel": (
         pickled(lambda state: state | {KERNEL: state[KERNEL].index_fill(0, torch.tensor([3]), float("nan"))}),
