@@ -123,7 +123,9 @@ def read_model(layers: list[KerasLayer]) -> KerasModel:
             own[place] = name
     end = max(place for place, name in own.items() if not _LATER.fullmatch(name))
     mask_layer = next((name for name in own.values() if name.startswith(_MASK_LAYER)), "")
-    _check_computation(own.values())
+    named = any(not layers[place].weights for place in own)  # a nested model's are not, though layers around it are
+    if named:
+        _check_computation(own.values())
     return KerasModel(
         variables=variables,
         task_layers=[
@@ -134,12 +136,14 @@ def read_model(layers: list[KerasLayer]) -> KerasModel:
         has_language_model=any(name.startswith(("MLM-", "Output-MLM-")) for name in own.values()),
         mask=_MASKS.get(mask_layer) if mask_layer else "",
         mask_layer=prefix + mask_layer if mask_layer else "",
-        named=any(not layers[place].weights for place in own),  # a nested model's are not, though layers around it are
+        named=named,
     )
 
 
 def _check_computation(names: Collection[str]) -> None:
-    """Raise CheckpointError if a layer without weights shows that the model computes something else than here."""
+    """Raise CheckpointError if the layers of a model, with and without weights, compute something else than here."""
+    if not any(name.startswith("Embedding-") and name.endswith("Position") for name in names):
+        raise CheckpointError("has no layer of positions, such as Embedding-Rotary-Position: its positions are unknown")
     for name in names:
         if _SCORES.fullmatch(name):
             raise CheckpointError(

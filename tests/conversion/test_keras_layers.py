@@ -210,6 +210,7 @@ def test_a_mask_that_its_name_does_not_tell(name, tmp_path):
     ("Transformer-0-MultiHeadSelfAttention-Add", "Transformer-0-MultiHeadSelfAttention-Attention-Bias",
      ["residual_attention_scores"]),
     ("Embedding-Segment", None, ["shared_segment_embeddings"]),
+    ("Embedding-Rotary-Position", None, ["Embedding-Rotary-Position"]),
 ])  # fmt: skip
 def test_layers_that_compute_something_else(old, new, facts, tmp_path):
     path = folder_with(tmp_path, "unilm", "best_model.h5") / "best_model.h5"
