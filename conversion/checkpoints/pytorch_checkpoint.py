@@ -73,7 +73,7 @@ def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = No
     found = _recognise(base, fields, architecture, source)
     name = _checked_family(family, found, base, source)
     if base == "roformer":
-        architecture = _set_pooler_fields(fields, name, found, architecture, files, source)
+        architecture = _set_pooler_fields(fields, name, family, architecture, files, source)
     config = _config(files.config, base, {**fields, "architectures": [architecture]})
     check_application(files.config, fields)
     changes: dict[str, object] = {}
@@ -169,16 +169,17 @@ def _has_pooler(source: PyTorchSource) -> bool:
 
 
 def _set_pooler_fields(
-    fields: dict, name: str, found: str, architecture: str, files: LegacyFiles, source: PyTorchSource
+    fields: dict, name: str, requested: str, architecture: str, files: LegacyFiles, source: PyTorchSource
 ) -> str:
     """Set a RoFormer's fields that describe its pooler; return the name of its class.
 
-    The roformer package 0.4.3 has no fields for the existence of a pooler and for UniLM's mask.
+    The roformer package 0.4.3 has no fields for the existence of a pooler and for UniLM's mask. Only a request leaves
+    out a pooler whose activation nobody names: it may be RoFormer-Sim's, with UniLM's mask.
     """
     if not _has_pooler(source):
         return architecture
-    drop = name == "roformer" and (found in ("sim", "simbert") or fields.get("pooler_activation") is None)
-    if drop:
+    is_sim = fields.get("pooler_activation") in (None, "linear") or fields.get("prefix_lm")
+    if requested == "roformer" and is_sim:
         fields |= {"add_pooling_layer": False, "is_decoder": False, "prefix_lm": False}
         return architecture.replace("ForCausalLM", "ForMaskedLM")
     if name == "sim" and "prefix_lm" not in fields:

@@ -160,7 +160,7 @@ def _family(config: dict, word_level: bool, tensors: Mapping) -> tuple[str | Non
 def _has_linear_pooler(config: dict, tensors: Mapping) -> bool:
     """Return whether a RoFormer has a pooler that the configuration calls linear, or gives no activation."""
     has_pooler = "roformer.pooler.dense.weight" in tensors and "cls.predictions.bias" in tensors
-    return has_pooler and config.get("pooler_activation", "linear") == "linear"
+    return has_pooler and config.get("pooler_activation") in (None, "linear")
 
 
 def _tokenizer(fields: dict, word_level: bool) -> str | None:

@@ -249,7 +249,7 @@ def test_averaged_weights_are_named_in_the_summary(run, source, output):
 
 
 def test_the_layer_of_a_task_in_a_checkpoint_is_left_out_on_request(output, tmp_path):
-    """As run_classifier.py of Google's BERT saves it: with a pooler, and without the head of the language model."""
+    """Google's run_classifier.py saves it with a pooler, and without the head of the language model."""
     source = shutil.copytree(LEGACY / "wobert", tmp_path / "legacy")
     task = {"output_weights": np.ones((2, 24), "f4"), "output_bias": np.ones(2, "f4")}
     pooler = {"bert/pooler/dense/kernel": np.full((24, 24), 2, "f4"), "bert/pooler/dense/bias": np.ones(24, "f4")}

@@ -308,7 +308,7 @@ def test_wrapped_models_are_seen_through(wrap, form, tmp_path):
 @pytest.mark.parametrize("form", ["zip", "old"])
 @pytest.mark.parametrize(("name", "wrap"), [("state_dict", "model."), ("model_state_dict", ""), ("model", "module.")])
 def test_a_state_dict_beside_the_state_of_training(name, wrap, form, tmp_path):
-    """As Lightning and people's scripts save it."""
+    """Lightning and people's scripts save such files."""
     model = made(THEIRS.RoFormerForMaskedLM, transformers.RoFormerConfig(**SIZES))
     folder = save(model, tmp_path / "old")
     state = {wrap + key: tensor for key, tensor in model.state_dict().items()}
@@ -440,8 +440,12 @@ def test_roformer_sim_without_its_language_model(tmp_path):
     assert torch.equal(pooler["linear.weight"], encoder["pooler.dense.weight"])
 
 
-def test_a_pooler_whose_activation_nobody_names(tmp_path):
-    model, folder = save_sim(tmp_path / "old", activation="missing")
+@pytest.mark.parametrize("architecture", ["RoFormerForCausalLM", "RoFormerForMaskedLM"])
+@pytest.mark.parametrize("activation", ["missing", None])
+def test_a_pooler_whose_activation_nobody_names(architecture, activation, tmp_path):
+    """It may be RoFormer-Sim's, with UniLM's mask, whatever class the configuration names."""
+    model, folder = save_sim(tmp_path / "old", activation=activation, architectures=[architecture])
+    assert info(folder).family == "RoFormer-Sim"
     with refused(CheckpointError, folder, "config.json", "--family sim", "--family roformer", "pooler_activation"):
         convert(folder, tmp_path / "new")
     assert not (tmp_path / "new").exists()

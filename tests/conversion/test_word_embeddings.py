@@ -148,7 +148,7 @@ def test_every_row_and_every_other_weight(checkpoint, new_vocab, tmp_path, kind,
 
 
 def test_the_weights_of_a_wrapped_model_get_their_own_names(checkpoint, new_vocab, tmp_path):
-    """As DataParallel names them, in the state dict of a training script: else the new model has no weights."""
+    """DataParallel names them so, here in the file of a training script: else the new model has no weights."""
     folder, _ = checkpoint("bert", "bin")
     initialise_words(folder, new_vocab, tmp_path / "expected")
     state = torch.load(folder / "pytorch_model.bin", weights_only=True)

@@ -50,7 +50,7 @@ def test_a_configuration_of_either_name(model_type, tmp_path):
 
 
 def test_a_saved_models_other_files_are_read(tmp_path):
-    """Of which vocab.txt is not all."""
+    """Such as those with added tokens, beside vocab.txt."""
     folder = tmp_path / "saved"
     convert(LEGACY / "word", folder)
     tokenizer = RoFormerTokenizer(str(folder / "vocab.txt"))
