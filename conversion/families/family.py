@@ -114,6 +114,10 @@ _SLOT = re.compile(
 )
 _AVERAGE = re.compile(r"(?i)(.*[/_])?(ema|swa)([/_].*)?|.*average.*")
 _STEPS = ("global_step", "beta1_power", "beta2_power", "save_counter")
+_SCALAR = re.compile(
+    r"loss_scale/.+|(.*[/_])?(steps?|loss_scale|power|learning_rate|lr|epochs?|iter|iterations?|counter|decay)(_\d+)?"
+    r"|(.*/)?best_.+|(.*[/_])?(loss|accuracy|acc|f1)"
+)
 # The scopes that Keras' optimisers give all their variables (`training/Adam/bert/…/kernel/m`), and of averages.
 _OF_OPTIMISER = re.compile(
     r"(?i)(training/)?[^/]*(adam|lamb(?!da)|adafactor|adagrad|adadelta|rmsprop|momentum|sgd|optimi[sz]er)[^/]*/.*"
@@ -137,13 +141,17 @@ def extra(name: str, entries: Mapping[str, Tensor]) -> str | None:
         return "next-sentence head"
     entry = entries[name]
     slots = [(owner, slot) for owner, slot in _owners(name) if owner in entries]
-    # No weight is a single number; beside the model, it is a step, a rate or a score of training.
-    if name in _STEPS or (entry.shape == () and (slots or not name.startswith(MODEL))):
+    if name in _STEPS or (_is_of_training(entry) and (slots or not name.startswith(MODEL))):
         return SCALARS
     for owner, slot in slots:
         if entries[owner].shape == entry.shape or _SLOT.fullmatch(slot):
             return AVERAGES if _AVERAGE.fullmatch(slot) else OPTIMISER
     return None
+
+
+def _is_of_training(entry: Tensor) -> bool:
+    """Return whether a tensor is a single integer, which no weight is, or a single number with a name of training's."""
+    return entry.shape == () and (entry.dtype.startswith("int") or _SCALAR.fullmatch(entry.name) is not None)
 
 
 def _owners(name: str) -> Iterator[tuple[str, str]]:

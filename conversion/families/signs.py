@@ -92,7 +92,7 @@ def check_application(path: Path, fields: Mapping[str, object]) -> None:
     """
     application = fields.get("application")
     mask = CAUSAL if fields.get("is_decoder") else BIDIRECTIONAL
-    if fields.get("prefix_lm"):  # which is_decoder does not change
+    if fields.get("prefix_lm") and fields.get("model_type") not in ("bert", "nezha"):  # with or without is_decoder
         mask = UNILM
     if application is not None and (not isinstance(application, str) or APPLICATIONS.get(application) != mask):
         raise CheckpointError(

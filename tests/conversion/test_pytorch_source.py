@@ -661,6 +661,18 @@ def test_the_family_must_agree(architecture, fields, family, tmp_path):
         assert not AutoTokenizer.from_pretrained(tmp_path / "new").add_sep_token
 
 
+def test_prefix_lm_alone_is_unilms_mask_in_a_roformer_only(tmp_path):
+    for kind, config, right, wrong in (
+        (RoFormerForMaskedLM, RoFormerConfig(**SIZES, prefix_lm=True), "unilm", "encoder"),
+        (BertForMaskedLM, BertConfig(**SIZES, prefix_lm=True), "encoder", "unilm"),
+    ):
+        folder = save(made(kind, config), tmp_path / "old", application=right)
+        convert(folder, tmp_path / "new", force=True)
+        edit_config(application=wrong)(folder)
+        with refused(CheckpointError, "config.json", wrong):
+            convert(folder, tmp_path / "other")
+
+
 @pytest.mark.parametrize(("fields", "application", "is_right"), [
     ({}, "lm", False), ({}, "unilm", False), ({}, "encoder", True), ({"is_decoder": True}, "lm", True),
     ({"is_decoder": True}, "encoder", False),
