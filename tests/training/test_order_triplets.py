@@ -180,4 +180,4 @@ def test_bad_input_is_named_and_nothing_is_written(run, tmp_path):
     assert_states(refusal(texts[:30], texts[30:32], test=500), "--test", 500, 2)
     assert_states(refusal(texts[:30], texts[30:], "--length", 8), "--train", "--length")
     assert_states(refusal(texts[:30], texts[30:], train=9), "--train", 10)
-    assert_states(refusal(texts[:30], texts[30:], tokenizer=tmp_path / "missing"), "missing", "no tokenizer")
+    assert_states(refusal(texts[:30], texts[30:], tokenizer=tmp_path / "missing"), "missing", "does not exist")
