@@ -230,7 +230,7 @@ def test_bad_input_is_named_and_nothing_is_written(run, tmp_path):
     assert_states(refusal(few, *SIZES, "--articles", 1), "--articles", "at least 2")
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "config.json").write_text("{}")
-    for place, words in (("missing", ["missing", "no tokenizer"]), ("bare", ["bare", "no tokenizer"])):
+    for place, words in (("missing", ["missing", "does not exist"]), ("bare", ["bare", "no tokenizer"])):
         assert_states(refusal(few, *SIZES, tokenizer=tmp_path / place), *words)
     assert_states(refusal([make_statute(matter) for matter in MATTERS], *SIZES, "--train", 1), "--train", "two")
     assert_states(refusal(few, *SIZES, "--least", 401), "--most", 400, "--least", 401)
