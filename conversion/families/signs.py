@@ -28,6 +28,7 @@ WORDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "gpt": ((), (CAUSAL,)),
 }
 # Words of configurations only: names mention what a model started from, as in roformer-from-bert.
+TITLES = {"roformer": "RoFormer"}  # of words that are not written in capitals
 CONFIGURED_WORDS = WORDS | {"roformer": ((ROTARY,), ()), "bert": ((TABLE, RELATIVE), ())}
 
 
@@ -82,7 +83,7 @@ def read_signs(settings: Settings, own: Mapping[str, object], name: str) -> Sign
 
 
 def _words(text: str, words: Mapping, says: str) -> list[Sign]:
-    return [Sign(f"{says} {word.upper()}", *meaning) for word, meaning in words.items() if word in text.lower()]
+    return [Sign(f"{says} {TITLES.get(word, word.upper())}", *meaning) for word, meaning in words.items() if word in text.lower()]
 
 
 def check_application(path: Path, fields: Mapping[str, object]) -> None:
