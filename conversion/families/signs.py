@@ -83,7 +83,11 @@ def read_signs(settings: Settings, own: Mapping[str, object], name: str) -> Sign
 
 
 def _words(text: str, words: Mapping, says: str) -> list[Sign]:
-    return [Sign(f"{says} {TITLES.get(word, word.upper())}", *meaning) for word, meaning in words.items() if word in text.lower()]
+    return [
+        Sign(f"{says} {TITLES.get(word, word.upper())}", *meaning)
+        for word, meaning in words.items()
+        if word in text.lower()
+    ]
 
 
 def check_application(path: Path, fields: Mapping[str, object]) -> None:

@@ -9,11 +9,11 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from io import BufferedReader, FileIO
+from io import BufferedReader, FileIO, TextIOWrapper
 from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -117,6 +117,15 @@ class TextBatch(LineBatch):
             if column != TEXT_COLUMN:
                 raise DataError(f"{self.source} is a text file, without a column {column!r}{_advice(option)}")
         return ((number, [line] * len(columns)) for number, line in self.lines())
+
+
+@dataclass(frozen=True)
+class DocumentBatch(TextBatch):
+    """All lines of a text file, which are one text."""
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """Yield the text."""
+        yield self.first_row, self.text()
 
 
 @dataclass(frozen=True)
@@ -249,6 +258,19 @@ def read_batches(
                 yield from _line_batches(stored, lines, path, size or CHUNK)
 
 
+def as_document(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """Yield the lines of a text file as one batch, a `DocumentBatch`, and batches of other files as they are."""
+    lines: list[TextBatch] = []
+    for batch in batches:
+        if isinstance(batch, TextBatch):
+            lines.append(batch)
+        else:
+            yield batch
+    if lines:
+        data = b"".join(batch.data for batch in lines)
+        yield DocumentBatch(lines[0].source, 1, sum(batch.consumed for batch in lines), data)
+
+
 def first_row(file: str | Path) -> list[str]:
     """Return the first row of a CSV or TSV file, which may be its header."""
     for batch in read_batches(file, names=()):
@@ -350,12 +372,11 @@ def _table_batches(stored, lines, path: Path, format_: str, names: Sequence[str]
     kind = {"sep": "\t", "quoting": csv.QUOTE_NONE} if format_ == TSV else {}
     try:
         frames = pandas.read_csv(
-            lines,
+            _WholeLines(lines),
             header=None,
             dtype=str,
             na_filter=False,
             lineterminator="\n",
-            encoding="utf-8-sig",
             chunksize=ROWS,
             **kind,
         )
@@ -376,15 +397,30 @@ def _table_batches(stored, lines, path: Path, format_: str, names: Sequence[str]
         first, consumed = first + len(columns[0]), position
 
 
+class _WholeLines(TextIOWrapper):
+    """Text that is read in whole lines: pandas loses blanks at the start of a line if a read ends there."""
+
+    def __init__(self, lines):
+        super().__init__(lines, encoding="utf-8-sig", newline="\n")
+
+    def read(self, size: int | None = -1, /) -> str:
+        """Read at most `size` bytes, but for a very long line, up to the end of a line."""
+        return super().read(size // 4 if size else size) + self.readline()  # a character has up to 4 bytes
+
+
 def _columns_of(frame) -> list[list[str]]:
     """Return the columns of a frame that was read with "\n" as the end of lines.
 
-    "\r\n" left a "\r" in the last column, and a blank line became a row of a "\r" alone.
+    "\r\n" left a "\r" in the last value, and a blank line became a row of a "\r" alone.
     """
     columns = [frame[column].tolist() for column in frame.columns]
     if "\r" in columns[0]:
         rows = [row for row in zip(*columns, strict=True) if row[0] != "\r" or any(row[1:])]
         columns = [[row[place] for row in rows] for place in range(len(columns))]
+    for row, last in enumerate(columns[-1]):
+        if not last:  # perhaps a row with fewer values than there are columns
+            column = next((column for column in reversed(columns) if column[row]), columns[-1])
+            column[row] = column[row].removesuffix("\r")
     columns[-1] = [value.removesuffix("\r") for value in columns[-1]]
     return columns
 

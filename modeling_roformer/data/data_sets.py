@@ -6,10 +6,21 @@ from pathlib import Path
 
 from ..output.console import Hidden, no_warnings, sentence_of
 from ..output.extras import needs_extra
-from .batches import TEXT_COLUMN, Batch, JsonBatch, TableBatch, TextBatch, data_set_batches, flatten, read_batches
+from .batches import (
+    TEXT_COLUMN,
+    Batch,
+    JsonBatch,
+    TableBatch,
+    TextBatch,
+    as_document,
+    data_set_batches,
+    flatten,
+    read_batches,
+)
 from .errors import DataError
 from .files import find_files, may_be_on_hub
 from .formats import PARQUET, SUFFIXES, suffix_of
+from .texts import check_sample_by
 from .values import has_text, text_of, texts_of
 
 with needs_extra("embed", DataError):
@@ -66,9 +77,7 @@ def load_data(
     if may_be_on_hub(source):
         return load_from_hub(source, split, cache, progress=True, **options)
     files = find_files([source], split)
-    names = options.get("column_names")
-    if unknown := {*options} - {"column_names", "sample_by"}:
-        raise DataError(f"{source} is no data set on the Hub: the option {min(unknown)} has no meaning")
+    names, by_document = _options_of_files(source, options)
     if SUFFIXES.get(suffix_of(files[0])) == PARQUET:
         features = datasets.Features.from_arrow_schema(_parquet_schema(files))
     else:
@@ -83,9 +92,9 @@ def load_data(
         "columns": tuple(features),
         "lists": tuple(lists),
         "names": names and tuple(names),
-        "by_document": options.get("sample_by") == "document",
+        "by_document": by_document,
     }
-    return from_batches(_rows, features, cache, arguments)
+    return from_batches(_some_rows, features, cache, arguments)
 
 
 def from_batches(
@@ -121,18 +130,18 @@ def load_texts(
     """
     named = columns if isinstance(columns, Mapping) else {name: name for name in columns}
     texts: dict[str, list] = {name: [] for name in named}
-    rows = 0
+    has_rows = False
     for batch in _batches(source, [*named.values()], split, options):
         for number, values in batch.rows([*named.values()]):
-            rows += 1
+            has_rows = True
             for (name, column), value in zip(named.items(), values, strict=True):
                 read = texts_of if name in lists else text_of
                 text = read(value, batch, number, column)
                 parts = text if isinstance(text, list) else [text]
                 if not parts or not all(map(has_text, parts)):
-                    raise DataError(f"{batch.source}, row {rows}: {column} is empty: fill it, or remove the row")
+                    raise DataError(f"{batch.where(number, column)} is empty: fill it, or remove the row")
                 texts[name].append(text)
-    if not rows:
+    if not has_rows:
         raise DataError(f"{source} has no rows")
     kind = datasets.Value("string")
     features = datasets.Features({name: datasets.List(kind) if name in lists else kind for name in texts})
@@ -149,8 +158,27 @@ def _batches(source: str | Path, columns: Sequence[str], split: str, options: Ma
     if may_be_on_hub(source):
         yield from data_set_batches(load_from_hub(source, split, progress=True, **options), columns, str(source))
         return
+    names, by_document = _options_of_files(source, options)
     for file in find_files([source], split):
-        yield from read_batches(file, columns, names=options.get("column_names"))
+        batches = read_batches(file, columns, names=names)
+        yield from as_document(batches) if by_document else batches
+
+
+def _options_of_files(source: str | Path, options: Mapping) -> tuple[Sequence[str] | None, bool]:
+    """Return the names of columns, and whether a text file is one text. Raise a DataError for an option of the Hub."""
+    if unknown := {*options} - {"cache", "column_names", "sample_by"}:  # nothing is cached of texts
+        raise DataError(f"{source} is no data set on the Hub: the option {min(unknown)} has no meaning")
+    check_sample_by(by := options.get("sample_by", "line"))
+    return options.get("column_names"), by == "document"
+
+
+def _some_rows(files: Sequence[str], **arguments) -> Iterator[dict[str, object]]:
+    """Yield the rows of files; raise a DataError if there is none, which `datasets` does not take."""
+    rows = _rows(files, **arguments)
+    if (first := next(rows, None)) is None:
+        raise DataError(f"{', '.join(files)}: no rows")
+    yield first
+    yield from rows
 
 
 def _rows(
@@ -163,11 +191,10 @@ def _rows(
 ) -> Iterator[dict[str, object]]:
     """Yield the rows of files; `versions` only make the cache differ."""
     for file in map(Path, files):
-        has_types, whole = SUFFIXES.get(suffix_of(file)) == PARQUET, []
-        for batch in read_batches(file, names=names):
-            if isinstance(batch, TextBatch) and by_document:
-                whole.append(batch.text())
-            elif has_types and isinstance(batch, TableBatch):
+        has_types = SUFFIXES.get(suffix_of(file)) == PARQUET
+        batches = read_batches(file, names=names)
+        for batch in as_document(batches) if by_document else batches:
+            if has_types and isinstance(batch, TableBatch):
                 values = [batch.values_of(column) for column in columns]
                 yield from (dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True))
             else:
@@ -176,8 +203,6 @@ def _rows(
                         name: (texts_of if name in lists else text_of)(value, batch, number, name)
                         for name, value in row.items()
                     }
-        if whole:
-            yield {TEXT_COLUMN: "".join(whole)}
 
 
 def _flat_rows(batch: Batch, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, object]]]:

@@ -3,13 +3,14 @@
 A path is a path: no name is a pattern.
 """
 
+import os
 import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from .errors import DataError
-from .formats import READABLE, SUFFIXES, check_name, is_file_name, is_format, suffix_of
+from .formats import READABLE, SUFFIXES, TEXT, check_name, is_file_name, is_format, suffix_of
 
 # Splits of a data set, and the words of `datasets` that name them.
 SPLITS = {
@@ -31,8 +32,8 @@ def find_files(sources: Iterable[str | Path], split: str | None = None) -> list[
     their names or in the names of their folders: train, training; validation, valid, val, dev; test, testing, eval,
     evaluation. If no name has such a word, all files are of the split "train".
 
-    In both, README, LICENSE and hidden files are skipped. The number of files of unknown suffixes, which are skipped
-    too, is printed on stderr.
+    In both, hidden files are skipped, and README and LICENSE unless they are JSON or tables. The number of files of
+    unknown suffixes, which are skipped too, is printed on stderr, with that of README.txt and the like.
 
     Args:
         sources: files and folders. A file that is named is always read, whatever its suffix and the split.
@@ -58,6 +59,31 @@ def find_files(sources: Iterable[str | Path], split: str | None = None) -> list[
     return list(files.values())
 
 
+def all_files(folder: Path) -> list[Path]:
+    """Return all files below a folder, in the order of the parts of their paths. Links to folders are followed; a
+    folder that is reached in two ways is read once, without a link if there is such a way.
+
+    Raises:
+        DataError: a folder cannot be read.
+    """
+
+    def refuse(error: OSError):
+        raise DataError(f"{error.filename} cannot be read: {error.strerror}")
+
+    files: list[Path] = []
+    seen: set[str] = set()
+    waiting = [str(folder)]
+    for top in waiting:  # which grows
+        for place, folders, names in os.walk(top, onerror=refuse):
+            if (real := os.path.realpath(place)) in seen:
+                folders.clear()
+                continue
+            seen.add(real)
+            files += [Path(place, name) for name in names]
+            waiting += [path for name in sorted(folders) if os.path.islink(path := os.path.join(place, name))]
+    return sorted(files)
+
+
 def may_be_on_hub(source: str | Path) -> bool:
     """Return whether a source may be the name of a data set on the Hub, `NAME` or `NAME:CONFIG`: it is no file or
     folder, nor written like one."""
@@ -73,17 +99,23 @@ def missing_file(path: str | Path) -> str:
 
 
 def _visible_files(folder: Path) -> list[Path]:
-    read, others = [], []
-    for file in sorted(folder.rglob("*")):
-        is_hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
-        if is_hidden or file.is_dir() or _ABOUT.fullmatch(file.name):
+    read: list[Path] = []
+    others: list[Path] = []
+    texts_about: list[Path] = []  # which may be data all the same
+    for file in all_files(folder):
+        if any(part.startswith(".") for part in file.relative_to(folder).parts):
+            continue
+        kind = SUFFIXES.get(suffix_of(file))
+        if kind in (None, TEXT) and _ABOUT.fullmatch(file.name):
+            texts_about += [file] * (kind == TEXT)
             continue
         check_name(file)
         (read if is_format(file) else others).append(file)
     if not read:
         raise DataError(f"{folder} has no file to read: {READABLE}")
-    if others:
-        _report(f"{folder}: skipped {len(others):,} files of other formats, such as {others[0]}")
+    for what, skipped in ("of other formats", others), ("about the data, by their names", texts_about):
+        if skipped:
+            _report(f"{folder}: skipped {len(skipped):,} files {what}, such as {skipped[0]}")
     return read
 
 

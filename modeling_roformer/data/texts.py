@@ -17,6 +17,12 @@ OPTIONS = ("--field", "--id-field")  # which name the columns
 Text = tuple[str, str | None]  # the id and the text; None for a row without a text
 
 
+def check_sample_by(sample_by: str) -> None:
+    """Raise a DataError if there is no such unit of a text file."""
+    if sample_by not in SAMPLE_BY:
+        raise DataError(f"sample_by is {sample_by!r}; expected one of {', '.join(SAMPLE_BY)}")
+
+
 def batch_texts(batch: Batch, column: str) -> Iterator[tuple[int, str | None]]:
     """Yield the number and the text of each row of a batch, None for a row without a text. A line of text is a text,
     whatever the column."""
@@ -66,11 +72,19 @@ class Texts:
     piece: int | None = None
     consumed: float = dataclasses.field(default=0.0, init=False)
 
+    def __post_init__(self):
+        check_sample_by(self.sample_by)
+
+    @property
+    def pipes(self) -> list[Path]:
+        """Sources that can be read only once."""
+        return [place for place, _ in self._opened if _is_pipe(place)]
+
     @property
     def size(self) -> float:
         """Size of all sources in bytes."""
         for place, name in self._opened:
-            if not isinstance(place, Path) or place.is_file():  # not a pipe, which is read once
+            if not _is_pipe(place):
                 for batch in self._batches(place):
                     next(self._rows(batch, name), None)
                     break
@@ -141,6 +155,10 @@ class Texts:
     def _check_ids(self, batch: Batch) -> None:
         if isinstance(batch, TextBatch) and self.id_field is not None:
             raise DataError(f"{batch.source} is a text file, without a column {self.id_field!r} (--id-field)")
+
+
+def _is_pipe(place) -> bool:
+    return isinstance(place, Path) and not place.is_file()
 
 
 def _checked_id(value: object, where: str) -> str:

@@ -176,6 +176,11 @@ def embed(
         for leftover in folder.path.glob(f".*{UNFINISHED}"):  # of a killed process
             leftover.unlink()
         corpus = Texts(sources, field, id_field, sample_by, PIECE)
+        if folder.files() and corpus.pipes:
+            raise ServingError(
+                f"{corpus.pipes[0]} is a pipe, which is read once, so {folder.path} cannot be resumed: save the texts "
+                "in a file, or name a new folder"
+            )
         task = bar.add_task("reading", total=corpus.size)
         before, records, kept, left_out = {path.name for path in folder.files()}, begun.get("shards") or {}, set(), 0
         for shard in takewhile(

@@ -151,7 +151,7 @@ class _Best:
 
 def _queries(query: str | Path | Sequence[str], field: str) -> list[str]:
     if isinstance(query, (str, Path)):
-        if os.path.isfile(query):
+        if os.path.exists(query) and not os.path.isdir(query):  # a pipe too
             query = [text for _, text in read_texts([query], field)]
         elif is_file_name(str(query)):
             raise ServingError(f"{query} does not exist: name a file of queries, or end the query otherwise")

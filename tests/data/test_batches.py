@@ -1,5 +1,6 @@
 """Batches of a file: their rows, their numbers, and what they need."""
 
+import csv
 import gzip
 import json
 import os
@@ -79,6 +80,24 @@ def test_cells_of_csv_and_tsv_are_what_is_written(tmp_path_factory, rows, end):
     assert [values for batch in read_batches(folder / "a.tsv") for _, values in batch.rows(["a", "b"])] == expected
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_rows_of_csv_may_lack_values(tmp_path, end):
+    """As in the `csv` module of Python, but for what is lacking."""
+    lines = ["a,b,c", "1,2,3", "1,2", "1", "1,,", ",2", '"1","2"', "1,,3"]
+    (tmp_path / "a.csv").write_bytes(end.join([*lines, ""]).encode())
+    found = [values for batch in read_batches(tmp_path / "a.csv") for _, values in batch.rows(["a", "b", "c"])]
+    assert found == [[*row, "", ""][:3] for row in csv.reader(lines[1:])]
+
+
+@pytest.mark.parametrize(("name", "separator"), [("a.csv", ","), ("a.tsv", "\t")])
+def test_blanks_at_the_start_of_a_line_of_a_long_table_are_kept(tmp_path, name, separator):
+    """pandas reads 256 KiB at once."""
+    rows = [["  " * 400 + "中", str(number)] for number in range(2000)]
+    (tmp_path / name).write_text("".join(separator.join(row) + "\n" for row in [["a", "b"], *rows]), encoding="utf-8")
+    found = [values for batch in read_batches(tmp_path / name) for _, values in batch.rows(["a", "b"])]
+    assert found == rows
+
+
 def test_a_pipe_is_read_once(tmp_path):
     for name, content in {"pipe": '{"text": "甲"}\n', "pipe.txt": "甲\n", "pipe.json": '[{"text": "甲"}]'}.items():
         os.mkfifo(tmp_path / name)
@@ -111,6 +130,8 @@ def test_a_whole_file_is_a_text_only_if_it_is_text(tmp_path):
     for file in files(tmp_path, ["甲", "", "乙"]):
         texts = [text for _, text in Texts((str(file),), sample_by="document")]
         assert texts == (["甲\n\n乙\n"] if file.suffix == ".txt" else ["甲", None, "乙"])
+    with refused(DataError, "'file'", "line, document"):
+        Texts((str(file),), sample_by="file")
 
 
 PROGRAM = """

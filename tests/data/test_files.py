@@ -1,9 +1,12 @@
 """The files of a corpus and of a data set: which are read, in which order, and which are refused."""
 
+import errno
 import gzip
 import lzma
+import os
 import shutil
 import zipfile
+from pathlib import Path
 
 import pytest
 from helpers.messages import refused
@@ -11,6 +14,7 @@ from helpers.messages import refused
 from modeling_roformer import data
 from modeling_roformer.data import DataError, find_files
 from modeling_roformer.training import Corpus, TrainingError, files_of, load_data, load_texts
+from modeling_roformer.training.runs.run_folder import _identity
 
 
 @pytest.fixture
@@ -39,7 +43,8 @@ def test_a_corpus_is_every_visible_file_in_the_order_of_its_parts(folder, capsys
     )  # fmt: skip
     assert names_of(place) == ["a/AA/wiki_00", "a/z.tsv", "a-z.csv", "b/laws.txt", "b.jsonl"]
     skipped = capsys.readouterr().err
-    assert "2" in skipped and "a/notes.md" in skipped and skipped.count("\n") == 1
+    others, about = skipped.splitlines()  # README_zh.txt and license.txt might have been data
+    assert "2" in others and "a/notes.md" in others and "2" in about and "README_zh.txt" in about
     names_of(place)
     assert capsys.readouterr().err == ""  # once is enough
     texts = [text for _, text in data.read_texts([place])]
@@ -52,6 +57,42 @@ def test_a_file_is_read_once_from_a_folder_and_its_parts(folder):
     (place / "c.txt").symlink_to(place / "a.txt")
     assert names_of(place) == ["a.txt", "b.txt"]
     assert [path.name for path in find_files([place / "b.txt", place])] == ["b.txt", "a.txt"]
+
+
+def test_tables_and_json_called_readme_or_license_are_data(folder):
+    names = ["LICENSE.csv", "README.tsv.gz", "license_texts.jsonl", "readme-1.json"]
+    assert names_of(folder(*names, "LICENSE", "README.md")) == names
+
+
+def test_links_to_folders_are_followed(folder, tmp_path):
+    place = folder("a.txt", "real/b.txt")
+    (tmp_path / "disk" / "more").mkdir(parents=True)
+    for name in ("disk/c.txt", "disk/more/d.txt"):
+        (tmp_path / name).write_text("文\n")
+    (place / "linked").symlink_to("../disk")
+    (place / "again").symlink_to("real")  # which is read without the link
+    (tmp_path / "disk" / "up").symlink_to("..")  # where everything is
+    (place / "loop").symlink_to(".")
+    assert names_of(place) == ["a.txt", "linked/c.txt", "linked/more/d.txt", "real/b.txt"]
+    assert names_of(place, "train") == names_of(place)
+    before = _identity(place)
+    assert _identity(place) == before
+    (tmp_path / "disk" / "c.txt").write_text("字\n")
+    assert _identity(place) != before  # so that a run is not resumed
+
+
+def test_a_folder_that_cannot_be_read_is_named(folder, monkeypatch):
+    place = folder("a.txt", "b/c.txt")
+    scan = os.scandir
+
+    def denied(path):
+        if Path(path).name == "b":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", denied)  # root reads any folder
+    with refused(DataError, place / "b"):
+        find_files([place])
 
 
 def test_a_folder_without_files_to_read_is_refused(folder):

@@ -2,8 +2,10 @@
 
 import gzip
 import json
+import os
 import shutil
 import sys
+from threading import Thread
 
 import datasets
 import numpy as np
@@ -164,6 +166,21 @@ def test_only_texts_that_changed_are_embedded_again(saved, naive, texts, tmp_pat
     texts.write_text("今天\n", encoding="utf-8")
     with refused(ServingError, tmp_path / "out", "3 shards", "000001.parquet"):
         embed(saved("word"), texts, tmp_path / "out", shard_size=3)
+
+
+def test_texts_of_a_pipe_are_embedded_whole_or_refused(saved, texts, tmp_path):
+    """A pipe cannot be read again, which a run that resumes does."""
+    os.mkfifo(tmp_path / "pipe")
+
+    def embed_pipe():
+        writer = Thread(target=(tmp_path / "pipe").write_bytes, args=[texts.read_bytes()], daemon=True)
+        writer.start()
+        return embed(saved("word"), tmp_path / "pipe", tmp_path / "out", shard_size=3)
+
+    assert embed_pipe().texts == len(TEXTS)
+    shards_of(tmp_path / "out")[-1].unlink()
+    with refused(ServingError, tmp_path / "pipe", tmp_path / "out"):
+        embed_pipe()
 
 
 @pytest.mark.parametrize("keep_text", [False, True])

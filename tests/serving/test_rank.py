@@ -1,9 +1,11 @@
 """`roformer rank`: the order is that of all cosines computed at once."""
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pyarrow
@@ -65,6 +67,9 @@ def test_a_file_of_queries_and_half_precision(saved, naive, tmp_path):
         np.testing.assert_allclose([match.cosine for match in matches], np.sort(row)[:-3:-1], atol=1e-3)
         np.testing.assert_allclose([row[int(match.id)] for match in matches], np.sort(row)[:-3:-1], atol=1e-3)
     assert ranking.matches[2][0].id == "3"
+    os.mkfifo(tmp_path / "pipe")
+    Thread(target=(tmp_path / "pipe").write_bytes, args=[(tmp_path / "queries.txt").read_bytes()], daemon=True).start()
+    assert rank(tmp_path / "pipe", tmp_path / "vectors", top_k=2, model=saved("word")).queries == queries
 
 
 def test_the_best_of_many_in_any_number_of_files():

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+from functools import partial
 
 import datasets
 import pytest
@@ -42,7 +43,12 @@ def test_text(tmp_path):
     path = tmp_path / "rows.txt"
     path.write_text("\ufeff明月\n\n几时有", encoding="utf-8")
     assert load_data(path)["text"] == ["明月", "", "几时有"]
-    assert load_data(path, sample_by="document")["text"] == ["明月\n\n几时有"]
+    for load in load_data, partial(load_texts, columns=["text"]):
+        assert load(path, sample_by="document")["text"] == ["明月\n\n几时有"]
+        with refused(TrainingError, "sample_by", "'paragraph'"):
+            load(path, sample_by="paragraph")
+        with refused(TrainingError, path, "revision"):
+            load(path, revision="main")
 
 
 def test_a_table_without_names(tmp_path):
@@ -99,10 +105,29 @@ def test_a_file_that_has_changed_is_read_again_whatever_its_time(tmp_path):
         assert load_data(tmp_path / "rows.csv", cache=tmp_path / "cache")["text"] == [text]
 
 
+def test_a_row_is_named_by_its_place_in_its_file(tmp_path):
+    (tmp_path / "a.csv").write_text("text\n好\n的\n", encoding="utf-8")
+    (tmp_path / "b.csv").write_text('text\n好\n""\n', encoding="utf-8")
+    with refused(TrainingError, tmp_path / "b.csv", "row 2"):
+        load_texts(tmp_path, ["text"])
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_table_without_rows_is_refused(tmp_path, suffix):
+    path = tmp_path / f"rows.{suffix}"
+    if suffix == "csv":
+        path.write_text("text,label\n")
+    else:
+        datasets.Dataset.from_dict({"text": []}, datasets.Features(text=datasets.Value("string"))).to_parquet(path)
+    for load in load_data, partial(load_texts, columns=["text"]):
+        with refused(TrainingError, path):
+            load(path)
+
+
 @pytest.mark.parametrize(("name", "content", "states"), [
     ("rows.csv", "text,label\n好,\n", ["row 1", "label is empty"]),
-    ("rows.jsonl", '{"text": "好", "label": 1}\n{"text": null, "label": 1}', ["row 2", "text is empty"]),
-    ("rows.jsonl", '{"text": "好", "label": 1}\n{"text": "的", "label": NaN}', ["row 2", "label is empty"]),
+    ("rows.jsonl", '{"text": "好", "label": 1}\n{"text": null, "label": 1}', ["line 2", "text is empty"]),
+    ("rows.jsonl", '{"text": "好", "label": 1}\n{"text": "的", "label": NaN}', ["line 2", "label is empty"]),
     ("rows.csv", "text,class\n好,1\n", ["no column 'label'", "text, class"]),
     ("rows.csv", "text,label\n", ["no rows"]),
     ("rows.csv", "text,label\n好,1\n好,的,1\n", ["3 fields", "line 3"]),

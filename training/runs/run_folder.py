@@ -11,6 +11,7 @@ import datasets
 from huggingface_hub import EvalResult
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ...data.files import all_files
 from ...files import write_whole
 from ...files.atomic_folder import output_folder
 from ...files.lock import only_writer
@@ -167,8 +168,8 @@ def _identity(source: Source | list) -> object:
         return [_identity(part) for part in source]
     path = Path(source)
     if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.is_file())
-        return {str(file.relative_to(path)): sha256_of(file) for file in files}
+        files = all_files(path)
+        return {str(file.relative_to(path)): sha256_of(file) for file in files if file.is_file()}
     return sha256_of(path) if path.is_file() else str(source)
 
 
