@@ -1,12 +1,14 @@
 """Reading of texts and tables: the files of a corpus or a data set, their rows, and the texts in them.
 
-`files.py` finds files, `formats.py` has their formats, `batches.py` opens them, `values.py` makes texts of values,
-`texts.py` streams the texts of a corpus, and `data_sets.py` makes `datasets.Dataset`.
+`files.py` finds files, `formats.py` has their formats, `reader.py` alone opens them, `batches.py` has their rows,
+`values.py` makes texts of values, `texts.py` streams the texts of a corpus, and `data_sets.py` makes a
+`datasets.Dataset`.
 """
 
-from .batches import Batch, first_row, read_batches
+from .batches import Batch
 from .errors import DataError
 from .files import find_files, may_be_on_hub
+from .reader import first_row, read_batches
 from .texts import Texts, batch_texts, read_texts
 from .values import has_text, text_of
 

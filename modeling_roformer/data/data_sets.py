@@ -6,21 +6,11 @@ from pathlib import Path
 
 from ..output.console import Hidden, no_warnings, sentence_of
 from ..output.extras import needs_extra
-from .batches import (
-    TEXT_COLUMN,
-    Batch,
-    JsonBatch,
-    TableBatch,
-    TextBatch,
-    as_document,
-    data_set_batches,
-    flatten,
-    read_batches,
-)
+from .batches import TEXT_COLUMN, Batch, JsonBatch, TableBatch, TextBatch, flatten
 from .errors import DataError
 from .files import find_files, may_be_on_hub
 from .formats import PARQUET, SUFFIXES, suffix_of
-from .texts import check_sample_by
+from .reader import as_document, check_sample_by, data_set_batches, read_batches
 from .values import has_text, text_of, texts_of
 
 with needs_extra("embed", DataError):

@@ -6,21 +6,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from .batches import Batch, TextBatch, data_set_batches, read_batches
+from .batches import Batch, TextBatch
 from .errors import DataError
 from .files import find_files, may_be_on_hub
+from .reader import check_sample_by, data_set_batches, read_batches
 from .values import has_text, text_of, writable
 
-SAMPLE_BY = ("line", "document")
 OPTIONS = ("--field", "--id-field")  # which name the columns
 
 Text = tuple[str, str | None]  # the id and the text; None for a row without a text
-
-
-def check_sample_by(sample_by: str) -> None:
-    """Raise a DataError if there is no such unit of a text file."""
-    if sample_by not in SAMPLE_BY:
-        raise DataError(f"sample_by is {sample_by!r}; expected one of {', '.join(SAMPLE_BY)}")
 
 
 def batch_texts(batch: Batch, column: str) -> Iterator[tuple[int, str | None]]:

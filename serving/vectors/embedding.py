@@ -15,7 +15,8 @@ from pathlib import Path
 
 from rich.table import Table
 
-from ...data.texts import SAMPLE_BY, Texts, source_names
+from ...data.reader import SAMPLE_BY
+from ...data.texts import Texts, source_names
 from ...files import write_whole
 from ...files.lock import only_writer
 from ...output.console import byte_progress, summary_table

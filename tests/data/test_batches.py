@@ -17,7 +17,7 @@ from helpers.messages import refused
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modeling_roformer.data import DataError, Texts, batches, read_batches, read_texts
+from modeling_roformer.data import DataError, Texts, read_batches, read_texts, reader
 
 
 def files(folder, texts):
@@ -37,7 +37,7 @@ def files(folder, texts):
 
 
 def test_batches_are_pickled_and_have_their_rows_numbers(tmp_path, monkeypatch):
-    monkeypatch.setattr(batches, "ROWS", 3)
+    monkeypatch.setattr(reader, "ROWS", 3)
     texts = [f"文本{number}" for number in range(1, 11)]
     for file in files(tmp_path, texts):
         found, consumed, count = [], 0, 0
@@ -53,14 +53,14 @@ def test_batches_are_pickled_and_have_their_rows_numbers(tmp_path, monkeypatch):
 
 
 def test_a_data_set_is_read_in_batches(monkeypatch):
-    monkeypatch.setattr(batches, "ROWS", 3)
+    monkeypatch.setattr(reader, "ROWS", 3)
     rows = datasets.Dataset.from_dict({"text": [str(n) for n in range(10)], "of": [{"n": n} for n in range(10)]})
     found = [
-        row for batch in batches.data_set_batches(rows, ["text", "of.n"], "x") for row in batch.rows(["text", "of.n"])
+        row for batch in reader.data_set_batches(rows, ["text", "of.n"], "x") for row in batch.rows(["text", "of.n"])
     ]
     assert found == [(n + 1, [str(n), n]) for n in range(10)]
     with refused(DataError, "x", "'key'", "text"):
-        [row for batch in batches.data_set_batches(rows, ["key"], "x") for row in batch.rows(["key"])]
+        [row for batch in reader.data_set_batches(rows, ["key"], "x") for row in batch.rows(["key"])]
 
 
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters='\n\0"'), max_size=8)

@@ -12,7 +12,7 @@ from helpers.properties import max_examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modeling_roformer.data import batches
+from modeling_roformer.data import reader
 from modeling_roformer.tokenization import RoFormerTokenizer
 from modeling_roformer.vocabulary_maker.word_vocabulary import make_word_vocabulary
 
@@ -91,7 +91,7 @@ def test_the_same_in_any_process_and_in_any_chunks(make, tmp_path, monkeypatch):
     documents = [f"{DOCUMENTS[i % 3]} {a}{b}ing" for i, a in enumerate("bdfhjlp") for b in "aeou"]
     first, _, report = make(documents)
     assert any(entry.startswith("##") and len(entry) > 3 for entry in first[report.kept :])
-    monkeypatch.setattr(batches, "CHUNK", 200)
+    monkeypatch.setattr(reader, "CHUNK", 200)
     assert make(documents, num_proc=2)[0] == first
     script = (
         "from modeling_roformer.vocabulary_maker.word_vocabulary import make_word_vocabulary\n"

@@ -17,7 +17,7 @@ from helpers.properties import max_examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modeling_roformer.data import DataError, batches
+from modeling_roformer.data import DataError, reader
 from modeling_roformer.tokenization import RoFormerTokenizer
 from modeling_roformer.vocabulary_maker.word_vocabulary import make_word_vocabulary
 
@@ -128,7 +128,7 @@ def test_the_same_for_any_number_of_processes_and_any_chunks(make, tmp_path, mon
     expected = naive_entries(documents)
     reports = []
     for chunk in (1, 100, 1 << 20):
-        monkeypatch.setattr(batches, "CHUNK", chunk)
+        monkeypatch.setattr(reader, "CHUNK", chunk)
         for num_proc in (1, 3) if chunk == 100 else (1, 2):
             entries, report = make(folder, num_proc=num_proc)
             assert entries == expected
@@ -241,7 +241,7 @@ def test_options_and_files_that_cannot_be(run, base, tmp_path, monkeypatch, argu
 
 
 def test_the_first_broken_line_is_named_whatever_process_meets_it(make, tmp_path, monkeypatch):
-    monkeypatch.setattr(batches, "CHUNK", 64)
+    monkeypatch.setattr(reader, "CHUNK", 64)
     lines = ["天气公园天气公园"] * 300
     data = [line.encode() for line in lines]
     data[150], data[290] = b"\xff", b"\xff"

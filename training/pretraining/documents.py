@@ -17,8 +17,8 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from ...data import Texts, find_files
-from ...data.batches import CHUNK
 from ...data.data_sets import from_batches, version_of
+from ...data.reader import CHUNK
 from ...model_cards import sha256_of
 from ...tokenization.segmentation import JiebaSegmenter
 from ...tokenization.wordpiece import PREFIX

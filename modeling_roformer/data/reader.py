@@ -1,0 +1,317 @@
+"""Reader of files with data, in batches. This is the only code that opens one.
+
+Lines end with "\\n" or "\\r\\n"; a "\\r" alone is a character of a text.
+"""
+
+import csv
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from io import BufferedReader, FileIO, TextIOWrapper
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..output.console import sentence_of
+from ..output.extras import needs_extra
+from .batches import (
+    NOT_UTF8,
+    Batch,
+    DocumentBatch,
+    JsonLineBatch,
+    JsonListBatch,
+    TableBatch,
+    TextBatch,
+    named_once,
+)
+from .errors import DataError
+from .files import missing_file
+from .formats import (
+    CSV,
+    PARQUET,
+    SUFFIXES,
+    TSV,
+    check_head,
+    check_name,
+    has_json_objects,
+    is_gzip,
+    is_json_list,
+    suffix_of,
+)
+
+if TYPE_CHECKING:
+    import datasets
+
+CHUNK = 4 << 20  # bytes of lines in a batch, after decompression
+LONGEST_LINE = 16 << 20  # bytes; limits the memory of a line
+ROWS = 1024  # of a table in a batch
+SAMPLE_BY = ("line", "document")  # what is a text in a text file
+_HEAD = 1 << 16  # bytes that are looked at before a file is read
+_BUFFER = 1 << 20  # bytes of a Parquet column in memory at once; without it, columns are read whole
+_ONLY_CR = 'its lines end with "\\r" alone: convert it, for example with `mac2unix`'
+
+
+def read_batches(
+    file: str | Path, columns: Sequence[str] | None = None, size: int | None = None, names: Sequence[str] | None = None
+) -> Iterator[Batch]:
+    """Yield a file in batches, with about one of them in memory. A JSON file that is one list is read whole.
+
+    Args:
+        file: text, JSON Lines, JSON, CSV or TSV in UTF-8, also compressed (.gz), or Parquet. A pipe is read once.
+        columns: the columns that are needed of Parquet; None for all.
+        size: bytes of lines per batch; default: `CHUNK`.
+        names: names of the columns of a CSV or TSV file without a header; if empty, the columns are called 0, 1 and so
+            on.
+
+    Raises:
+        DataError: the file does not exist, is of a format that is not read, or is damaged.
+
+    >>> [text for batch in read_batches("laws.jsonl.gz") for _, [text] in batch.rows(["text"])]
+    """
+    path = Path(file)
+    check_name(path)
+    format_ = SUFFIXES.get(suffix_of(path))
+    with _named_errors(path):
+        if format_ == PARQUET:
+            with needs_extra("embed", DataError):
+                import pyarrow.parquet
+            # `pre_buffer` would keep what was read, up to the whole file.
+            with pyarrow.parquet.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as table:
+                yield from _parquet_batches(table, path, columns)
+            return
+        with BufferedReader(FileIO(path), _HEAD) as stored:
+            lines: gzip.GzipFile | BufferedReader[FileIO] = gzip.GzipFile(fileobj=stored) if is_gzip(path) else stored
+            check_head(path, lines.peek(_HEAD))
+            if format_ in (CSV, TSV):
+                yield from _table_batches(stored, lines, path, format_, names)
+            else:
+                yield from _line_batches(stored, lines, path, size or CHUNK)
+
+
+def check_sample_by(sample_by: str) -> None:
+    """Raise a DataError if there is no such unit of a text file."""
+    if sample_by not in SAMPLE_BY:
+        raise DataError(f"sample_by is {sample_by!r}; expected one of {', '.join(SAMPLE_BY)}")
+
+
+def as_document(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """Yield the lines of a text file as one batch, a `DocumentBatch`, and batches of other files as they are."""
+    lines: list[TextBatch] = []
+    for batch in batches:
+        if isinstance(batch, TextBatch):
+            lines.append(batch)
+        else:
+            yield batch
+    if lines:
+        data = b"".join(batch.data for batch in lines)
+        yield DocumentBatch(lines[0].source, 1, sum(batch.consumed for batch in lines), data)
+
+
+def first_row(file: str | Path) -> list[str]:
+    """Return the first row of a CSV or TSV file, which may be its header."""
+    for batch in read_batches(file, names=()):
+        if isinstance(batch, TableBatch):
+            return [str(value) for value in next(batch.rows(batch.names))[1]]
+    return []
+
+
+def data_set_batches(
+    rows: "datasets.Dataset", columns: Sequence[str], name: str = "the data set"
+) -> Iterator[TableBatch]:
+    """Yield columns of a data set in batches; `name` is its name in errors."""
+    names = rows.column_names
+    roots = _roots(columns, names)
+    features = _stored_features(rows.features.arrow_schema)
+    share = rows.data.nbytes / max(1, len(rows))
+    if roots:
+        formatted = rows.select_columns(roots).with_format("arrow")
+        for start in range(0, len(rows), ROWS):
+            table = formatted[start : start + ROWS]
+            arrays = dict(zip(roots, (table[root] for root in roots), strict=True))
+            yield TableBatch(name, start + 1, share * len(table), names, arrays, features)
+    else:
+        yield TableBatch(name, 1, 0, names)  # whose rows refuse the columns
+
+
+def _line_batches(stored, lines, path: Path, size: int) -> Iterator[Batch]:
+    line, consumed, kind = 1, 0, None
+    while data := _whole_lines(lines, path, line, size):
+        position = stored.tell() if stored.seekable() else 0  # a pipe has no known length
+        if line == 1:
+            data = data.removeprefix(b"\xef\xbb\xbf")
+            if b"\n" not in data and b"\r" in data.rstrip(b"\r\n"):
+                raise DataError(f"{path}: {_ONLY_CR}")
+        if kind is None and not data.isspace():
+            # The first line that is not blank decides. A damaged object is refused by `JsonLineBatch.rows`.
+            start = data.lstrip()
+            first_line = start.partition(b"\n")[0].rstrip()
+            kind = TextBatch
+            if has_json_objects(first_line, suffix_of(path)):
+                if is_json_list(first_line):
+                    yield from _list_batches(start + lines.read(), path, stored)
+                    return
+                kind = JsonLineBatch
+        yield (kind or TextBatch)(str(path), line, position - consumed, data)
+        line, consumed = line + data.count(b"\n"), position
+
+
+def _whole_lines(lines, path: Path, first_line: int, size: int) -> bytes:
+    data = lines.read(size)
+    if data and not data.endswith(b"\n"):
+        rest = lines.readline(LONGEST_LINE)
+        if len(rest) == LONGEST_LINE:
+            number = first_line + data.count(b"\n")
+            limit = f"{LONGEST_LINE >> 20} MiB"
+            raise DataError(f"{path}, line {number}: longer than {limit}; write one document per line")
+        data += rest
+    return data
+
+
+def _list_batches(data: bytes, path: Path, stored) -> Iterator[JsonListBatch]:
+    try:
+        objects = json.loads(data.decode("utf-8"), object_pairs_hook=named_once(str(path), None))
+    except UnicodeDecodeError as error:
+        line = 1 + data.count(b"\n", 0, error.start)
+        raise DataError(f"{path}, line {line}: {NOT_UTF8}") from None
+    except DataError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not JSON: {error}; expected one list of objects, or one object per line") from None
+    for number, record in enumerate(objects, 1):
+        if not isinstance(record, dict):
+            raise DataError(f"{path}, row {number}: not an object with fields")
+    share = (stored.tell() if stored.seekable() else 0) / max(1, len(objects))
+    for start in range(0, len(objects), ROWS):
+        some = objects[start : start + ROWS]
+        yield JsonListBatch(str(path), start + 1, share * len(some), some)
+
+
+def _table_batches(stored, lines, path: Path, format_: str, names: Sequence[str] | None) -> Iterator[TableBatch]:
+    with needs_extra("embed", DataError):
+        import pandas
+
+    head = lines.peek(_HEAD)
+    if b"\r" in head.rstrip(b"\r\n") and b"\n" not in head:
+        raise DataError(f"{path}: {_ONLY_CR}")
+    # Quotes are part of a text in TSV. "NA" is a text like any other.
+    kind = {"sep": "\t", "quoting": csv.QUOTE_NONE} if format_ == TSV else {}
+    try:
+        frames = pandas.read_csv(
+            _WholeLines(lines),
+            header=None,
+            dtype=str,
+            na_filter=False,
+            lineterminator="\n",
+            chunksize=ROWS,
+            **kind,
+        )
+    except pandas.errors.EmptyDataError:
+        return
+    first, consumed = 1, 0
+    for frame in frames:
+        columns = _columns_of(frame)
+        if not columns[0]:
+            continue
+        if names is None:
+            names = _checked_names(path, [column.pop(0) for column in columns])
+        names = names or [*map(str, range(len(columns)))]
+        if len(names) != len(columns):
+            raise DataError(f"{path} has {len(columns)} columns; expected {len(names)}: {', '.join(names)}")
+        position = stored.tell() if stored.seekable() else 0
+        yield TableBatch(str(path), first, position - consumed, [*names], dict(zip(names, columns, strict=True)))
+        first, consumed = first + len(columns[0]), position
+
+
+class _WholeLines(TextIOWrapper):
+    """Text that is read in whole lines: pandas loses blanks at the start of a line if a read ends there."""
+
+    def __init__(self, lines):
+        super().__init__(lines, encoding="utf-8-sig", newline="\n")
+
+    def read(self, size: int | None = -1, /) -> str:
+        """Read at most `size` bytes, but for a very long line, up to the end of a line."""
+        return super().read(size // 4 if size else size) + self.readline()  # a character has up to 4 bytes
+
+
+def _columns_of(frame) -> list[list[str]]:
+    """Return the columns of a frame that was read with "\n" as the end of lines.
+
+    "\r\n" left a "\r" in the last value, and a blank line became a row of a "\r" alone.
+    """
+    columns = [frame[column].tolist() for column in frame.columns]
+    if "\r" in columns[0]:
+        rows = [row for row in zip(*columns, strict=True) if row[0] != "\r" or any(row[1:])]
+        columns = [[row[place] for row in rows] for place in range(len(columns))]
+    for row, last in enumerate(columns[-1]):
+        if not last:  # perhaps a row with fewer values than there are columns
+            column = next((column for column in reversed(columns) if column[row]), columns[-1])
+            column[row] = column[row].removesuffix("\r")
+    columns[-1] = [value.removesuffix("\r") for value in columns[-1]]
+    return columns
+
+
+def _checked_names(path: Path, names: Sequence[str]) -> list[str]:
+    """Return the names of columns; unnamed ones are called as pandas calls them."""
+    if twice := next((name for place, name in enumerate(names) if name and name in names[:place]), None):
+        raise DataError(f"{path} has two columns {twice!r}: rename one")
+    return [name or f"Unnamed: {place}" for place, name in enumerate(names)]
+
+
+def _parquet_batches(table, path: Path, columns: Sequence[str] | None) -> Iterator[TableBatch]:
+    names = table.schema_arrow.names
+    _checked_names(path, names)
+    roots = names if columns is None else _roots(columns, names)
+    features = _stored_features(table.schema_arrow)
+    first, share = 1, path.stat().st_size / max(1, table.metadata.num_rows)
+    for batch in table.iter_batches(ROWS, columns=roots):
+        arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+        yield TableBatch(str(path), first, share * len(batch), names, arrays, features)
+        first += len(batch)
+
+
+def _roots(columns: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return the names of the columns, each once, that hold others or fields of them. `rows` refuses missing ones."""
+    roots = dict.fromkeys(column if column in names else column.partition(".")[0] for column in columns)
+    return [root for root in roots if root in names]
+
+
+def _stored_features(schema) -> dict:
+    """Return the features that `datasets` stores in the metadata of an Arrow schema."""
+    try:
+        return json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
+    except (ValueError, LookupError, TypeError):
+        return {}
+
+
+@contextmanager
+def _named_errors(path: Path) -> Iterator[None]:
+    """Turn the errors of reading a file into a DataError that names it, and the line if one is known."""
+    try:
+        yield
+    except DataError:
+        raise
+    except FileNotFoundError:
+        raise DataError(missing_file(path)) from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path} is not a complete gzip file: {str(error).rstrip('.')}") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path}, line {_line_not_utf8(path)}: {NOT_UTF8}") from None
+    except Exception as error:  # of many types, from pandas, pyarrow and the system
+        if too_long := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error)):
+            expected, line, found = too_long.groups()
+            raise DataError(
+                f"{path}, line {line}: {found} fields, but line 1 has {expected}; quote texts that have a separator"
+            ) from None
+        raise DataError(f"{path} cannot be read: {sentence_of(error).rstrip('.')}") from None
+
+
+def _line_not_utf8(path: Path) -> int:
+    with gzip.open(path) if is_gzip(path) else open(path, "rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError:
+                return number
+    return 0
