@@ -82,7 +82,7 @@ def test_cells_of_csv_and_tsv_are_what_is_written(tmp_path_factory, rows, end):
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_rows_of_csv_may_lack_values(tmp_path, end):
-    """As in the `csv` module of Python, but for what is lacking."""
+    """Rows are those of the `csv` module of Python, but for what is lacking."""
     lines = ["a,b,c", "1,2,3", "1,2", "1", "1,,", ",2", '"1","2"', "1,,3"]
     (tmp_path / "a.csv").write_bytes(end.join([*lines, ""]).encode())
     found = [values for batch in read_batches(tmp_path / "a.csv") for _, values in batch.rows(["a", "b", "c"])]

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import sys
-from threading import Thread
 
 import datasets
 import numpy as np
@@ -170,12 +169,17 @@ def test_only_texts_that_changed_are_embedded_again(saved, naive, texts, tmp_pat
 
 def test_texts_of_a_pipe_are_embedded_whole_or_refused(saved, texts, tmp_path):
     """A pipe cannot be read again, which a run that resumes does."""
-    os.mkfifo(tmp_path / "pipe")
 
     def embed_pipe():
-        writer = Thread(target=(tmp_path / "pipe").write_bytes, args=[texts.read_bytes()], daemon=True)
-        writer.start()
-        return embed(saved("word"), tmp_path / "pipe", tmp_path / "out", shard_size=3)
+        end, start = os.pipe()
+        os.write(start, texts.read_bytes())
+        os.close(start)
+        (tmp_path / "pipe").unlink(missing_ok=True)
+        (tmp_path / "pipe").symlink_to(f"/dev/fd/{end}")
+        try:
+            return embed(saved("word"), tmp_path / "pipe", tmp_path / "out", shard_size=3)
+        finally:
+            os.close(end)
 
     assert embed_pipe().texts == len(TEXTS)
     shards_of(tmp_path / "out")[-1].unlink()

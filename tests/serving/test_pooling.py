@@ -119,7 +119,7 @@ def test_vectors_that_cannot_be_made_are_refused(pooled, saved, tmp_path):
 
 
 def test_a_normalisation_of_something_else_than_the_vector_is_refused(pooled, saved, tmp_path):
-    """Of tokens, or of what a later module reads, it makes other vectors than one at the end."""
+    """A Normalize of tokens, or of what a later module reads, makes other vectors than one at the end."""
     for number, normalisation in enumerate((modules.Normalize("token_embeddings"), modules.Normalize())):
         encoder = modules.Transformer(str(saved("word")))
         parts = [encoder, normalisation, modules.Pooling(encoder.get_embedding_dimension(), "mean")]

@@ -33,7 +33,7 @@ def test_a_question_has_a_row_for_each_passage(write):
     two = with_negatives(found, 2)
     assert two.column_names == ["question", "passage", "negative_1", "negative_2"]
     assert two["negative_2"][:] == ["丙", "丙", "丙"]
-    with refused(TrainingError, path, "row 1", "neg", "empty"):
+    with refused(TrainingError, path, "line 1", "neg", "empty"):
         load_questions(write({"query": "一", "pos": ["甲"], "neg": []}), COLUMNS)
     with refused(TrainingError, path, "line 1", "query", "list"):
         load_questions(write({"query": ["一"], "pos": ["甲"], "neg": ["乙"]}), COLUMNS)

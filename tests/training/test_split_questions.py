@@ -68,7 +68,7 @@ def test_passages_of_a_group_are_joined(tmp_path, run_here):
 
 @pytest.mark.parametrize(("rows", "facts"), [
     (ROWS[:2], ["no question is for"]), ([row | {"p": "同一段落"} for row in ROWS], ["同一段落", "--group"]),
-    ([*ROWS[:3], ROWS[3] | {"q": ""}], ["all.jsonl, row 4", "q is empty"]),
+    ([*ROWS[:3], ROWS[3] | {"q": ""}], ["all.jsonl, line 4", "q is empty"]),
 ])  # fmt: skip
 def test_bad_files_are_named_and_nothing_is_written(tmp_path, run_here, rows, facts):
     write(tmp_path / "all.jsonl", rows)
