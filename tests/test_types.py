@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from test_installation import clone, ordinary  # noqa: F401, fixtures
+from test_installation import clone, earlier, ordinary  # noqa: F401, fixtures
 
 SCRIPT = """
 from typing import assert_type
