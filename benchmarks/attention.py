@@ -45,8 +45,9 @@ def make_qkv(s: int, device: str) -> list[torch.Tensor]:
     return [torch.randn(1, s, HEADS, HEAD_DIM, generator=some).to(device, dtype) for _ in range(3)]
 
 
-def turns(s: int, width: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
-    return rotary_position_embeddings(torch.arange(s, device=device)[None], inverse_frequencies(width, device=device))
+def turns(s: int, width: int, device: str) -> tuple[torch.Tensor]:
+    inv_freq = inverse_frequencies(width, device=device)
+    return (rotary_position_embeddings(torch.arange(s, device=device)[None], inv_freq),)
 
 
 def plain_elu(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, positions: tuple, causal: bool):

@@ -81,14 +81,14 @@ def make_subject(name: str, device: str, layers: int, longest: int) -> Callable:
         elif job in ("layer", "rotation"):
             x = model.embeddings.word_embeddings(ids)
             frequencies = scaled_inverse_frequencies(model.config, s, x.device)
-            turns = rotary_position_embeddings(torch.arange(s, device=device)[None], frequencies)
+            rotation = rotary_position_embeddings(torch.arange(s, device=device)[None], frequencies)
             heads = x.unflatten(-1, (-1, model.config.head_dim))
             layer = model.encoder.layer[0]
             for _ in range(4):  # so that the preparation above costs little
                 if job == "layer":
-                    layer(x, None, *turns)
+                    layer(x, None, rotation)
                 else:
-                    rotate(heads, *turns), rotate(heads, *turns)
+                    rotate(heads, rotation), rotate(heads, rotation)
 
     return torch.no_grad()(run)
 

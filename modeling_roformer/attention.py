@@ -21,7 +21,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .configuration import RoFormerConfig
 from .inputs import check_shape
-from .rotary import attention_factor, rotate
+from .rotary import attention_factor, rotate, rotate_query_and_key
 from .unpadding import FlatPacking, Packing
 
 
@@ -134,9 +134,10 @@ class RoFormerSelfAttention(MultiHeadAttention):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         query, key, value = self.project(hidden_states)
         if position_embeddings:
-            query, key = rotate(query, *position_embeddings), rotate(key, *position_embeddings)
+            rotation = position_embeddings[0]
+            query, key = rotate_query_and_key(query, key, rotation)
             if self.config.rotary_value:
-                value = rotate(value, *position_embeddings)
+                value = rotate(value, rotation)
         query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
         if past_key_values is not None:
             # The cache holds rotated keys, which is all that equation 16 needs.

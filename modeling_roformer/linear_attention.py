@@ -45,7 +45,7 @@ from .rotary import rotate
 from .unpadding import FlatPacking, Packing
 
 LONGEST_MATRIX = 4096
-Positions = Sequence[torch.Tensor]  # cos and sin for the features, then those for the values if they differ; or nothing
+Positions = Sequence[torch.Tensor]  # the rotation of the features, then that of values of another width; or nothing
 
 
 def check_matrix(s: int, cache: Cache | None, layer_idx: int) -> None:
@@ -242,7 +242,7 @@ class RoFormerLinearSelfAttention(RoFormerSelfAttention):
 
     def map(self, feature_map: Callable, x: torch.Tensor, positions: Positions, *args) -> "Features":
         """Return the features of queries or keys x, shape (b, s, h, d), by that method of the feature map."""
-        x, positions = _wide(x), positions[:2]
+        x, positions = _wide(x), positions[:1]
         if positions and self.feature_map.rotates_first:
             x, positions = rotate(x, *positions), ()
         features, log_scale = feature_map(x, *args)
@@ -253,7 +253,7 @@ class RoFormerLinearSelfAttention(RoFormerSelfAttention):
         earlier keys."""
         value = _wide(value)
         if positions and self.config.rotary_value:
-            value = rotate(value, *positions[-2:])
+            value = rotate(value, positions[-1])
         log_scale = None if sums is None else sums.log_scale
         return self.map(self.feature_map.key, key, positions, keep, self.is_causal, log_scale), value
 

@@ -40,6 +40,7 @@ from .loading import LoadedWhole
 from .rotary import (
     check_length,
     depends_on_length,
+    fixed_frequencies,
     longest_text,
     make_position_embeddings,
     read_frequencies,
@@ -501,7 +502,10 @@ class RoFormerModel(RoFormerPreTrainedModel):
         if position_ids is None:
             if self.config.position_encoding == "learned":
                 check_length(self.config, past, s)
-            position_ids = torch.arange(s, device=tokens.device)[None] + past
+            if isinstance(past, int):
+                position_ids = torch.arange(past, past + s, device=tokens.device)[None]
+            else:  # of a cache of fixed size
+                position_ids = torch.arange(s, device=tokens.device)[None] + past
         return position_ids, lengths
 
     def lengths(
@@ -626,17 +630,20 @@ class RoFormerModel(RoFormerPreTrainedModel):
         return any(x._compiled_call_impl is not None or hasattr(x, "_orig_mod") for x in (self.encoder, *parts))
 
     def position_embeddings(self, position_ids: torch.Tensor, lengths: int | torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return what every layer's self-attention takes of positions: cosines and sines of the angles if the encoding
-        is rotary, for values of another width than the rotated features too; otherwise nothing. Arguments are the
-        results of `positions`."""
-        config, embeddings = self.config, ()
+        """Return what every layer's self-attention takes of positions: the rotation of queries and keys if the encoding
+        is rotary, then that of values if their width is another; otherwise nothing. Arguments are the results of
+        `positions`."""
+        config = self.config
         if config.position_encoding != "rotary":
-            return embeddings
-        offset = self.encoder.log_inv_freq_offset if config.trainable_rope else None
+            return ()
         widths = [config.rotary_dim]
         if config.rotary_value and config.head_dim != config.rotary_dim:
             widths.append(config.head_dim)
+        device, frequencies = position_ids.device, []
         for width in widths:
-            frequencies = scaled_inverse_frequencies(config, lengths, position_ids.device, width, offset)
-            embeddings += rotary_position_embeddings(position_ids, frequencies)
-        return embeddings
+            if config.trainable_rope or depends_on_length(config):
+                offset = self.encoder.log_inv_freq_offset if config.trainable_rope else None
+                frequencies.append(scaled_inverse_frequencies(config, lengths, device, width, offset))
+            else:
+                frequencies.append(fixed_frequencies(config, device, width))
+        return tuple(rotary_position_embeddings(position_ids, inv_freq) for inv_freq in frequencies)

@@ -38,10 +38,11 @@ import torch
 from torch import nn
 
 from .configuration import RoFormerConfig
-from .inputs import can_be_read
+from .inputs import can_be_read, is_traced, is_transformed
 from .saved_fields import PAPER_ROPE
 
 THETA = 10000.0
+FEW = 2**17  # numbers in the queries of a call that `rotate_query_and_key` joins with its keys
 OFFSET, FREQUENCIES = "log_inv_freq_offset", "inv_freq"  # of trainable frequencies, in the encoder
 
 
@@ -53,7 +54,7 @@ def inverse_frequencies(head_dim: int, theta: float = THETA, device: torch.devic
     return 1.0 / torch.pow(theta, exponents)
 
 
-def rotary_position_embeddings(position_ids: torch.Tensor, inv_freq: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def rotary_position_embeddings(position_ids: torch.Tensor, inv_freq: torch.Tensor) -> torch.Tensor:
     """Compute cosine and sine of the angles m·θ_i of equation 15, rounded once, to float32, whatever the model's dtype.
 
     Angles are computed in float64 for the given positions: there is no table and so no maximum length, and no drift
@@ -65,10 +66,12 @@ def rotary_position_embeddings(position_ids: torch.Tensor, inv_freq: torch.Tenso
         inv_freq: the frequencies, shape (d / 2,), or (b, d / 2) or (b, s, d / 2) if texts differ.
 
     Returns:
-        cos and sin, float32, each of shape (b or 1, s, 1, d / 2): ready to multiply (b, s, h, d / 2).
+        The pairs (cos m·θ_i, sin m·θ_i), float32, shape (b or 1, s, 1, d / 2, 2): ready for `rotate`, and as complex
+        numbers e^(i·m·θ_i) without a copy.
 
     ```python
-    >>> cos, sin = rotary_position_embeddings(torch.tensor([[0, 1, 2]]), inverse_frequencies(head_dim=4))
+    >>> rotation = rotary_position_embeddings(torch.tensor([[0, 1, 2]]), inverse_frequencies(head_dim=4))
+    >>> cos, sin = rotation.unbind(-1)
     >>> cos[0, :, 0]
     tensor([[ 1.0000,  1.0000],
             [ 0.5403,  0.9999],
@@ -83,29 +86,43 @@ def rotary_position_embeddings(position_ids: torch.Tensor, inv_freq: torch.Tenso
     angles = (position_ids.to(torch.float64)[..., None] * inv_freq)[..., None, :]
     # ONNX Runtime before 1.29 computes sines in float64, but no cosines: cos x = 1 − 2 sin² (x / 2).
     cos = 1 - 2 * (angles / 2).sin() ** 2 if torch.compiler.is_exporting() else angles.cos()
-    return cos.to(device=device, dtype=torch.float32), angles.sin().to(device=device, dtype=torch.float32)
+    return torch.stack((cos, angles.sin()), dim=-1).to(device=device, dtype=torch.float32)
 
 
-def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+def rotate(x: torch.Tensor, rotation: torch.Tensor) -> torch.Tensor:
     """Multiply every head's vector by R(m) of its position (equation 34).
 
     Args:
         x: queries, keys or values, shape (b, s, h, d).
-        cos, sin: from `rotary_position_embeddings`.
+        rotation: from `rotary_position_embeddings`, shape (b or 1, s, 1, d / 2, 2).
 
     Returns:
         A tensor of the shape and dtype of x. In half precision the products are formed in float32 and rounded once.
     """
     pairs = x.unflatten(-1, (-1, 2))  # (b, s, h, d / 2, 2)
-    if x.device.type in ("cpu", "cuda") and not (torch.compiler.is_compiling() or torch.jit.is_tracing()):
+    if _has_complex_product(x):
         # Equations 12 and 13: a pair is a complex number, and its rotation the product with e^(i·m·θ). One kernel is
         # several times faster than the five of the real form. Compilers fuse those, and cannot export complex numbers.
         pairs = pairs if x.dtype == torch.float64 else pairs.float()
-        rotated = torch.view_as_real(torch.view_as_complex(pairs) * torch.complex(cos, sin))
+        rotated = torch.view_as_real(torch.view_as_complex(pairs) * torch.view_as_complex(rotation))
     else:
-        even, odd = pairs.unbind(-1)  # x_1, x_3, … and x_2, x_4, …
+        (even, odd), (cos, sin) = pairs.unbind(-1), rotation.unbind(-1)  # x_1, x_3, … and x_2, x_4, …
         rotated = torch.stack((even * cos - odd * sin, odd * cos + even * sin), dim=-1)
     return rotated.flatten(-2).to(x.dtype)
+
+
+def rotate_query_and_key(
+    query: torch.Tensor, key: torch.Tensor, rotation: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rotate queries and keys of the same positions, both of shape (b, s, h, d), as `rotate` does."""
+    if query.dtype in (torch.float16, torch.bfloat16) and _has_complex_product(query) and query.numel() <= FEW:
+        # Four operations in place of six: with few numbers, starting one takes longer than copying them.
+        return rotate(torch.cat((query, key), dim=2), rotation).chunk(2, dim=2)
+    return rotate(query, rotation), rotate(key, rotation)
+
+
+def _has_complex_product(x: torch.Tensor) -> bool:
+    return x.device.type in ("cpu", "cuda") and not is_traced()
 
 
 def scaled_inverse_frequencies(
@@ -132,6 +149,27 @@ def scaled_inverse_frequencies(
     scale = SCALINGS.get(parameters["rope_type"])
     scaled = plain if scale is None else scale(plain, parameters, lengths)
     return scaled if offset is None else scaled * growth(config, offset)
+
+
+_fixed: dict[tuple, torch.Tensor] = {}
+
+
+def fixed_frequencies(config: RoFormerConfig, device: torch.device, width: int | None = None) -> torch.Tensor:
+    """Return `scaled_inverse_frequencies` that no length and no training changes, computed once per device.
+
+    All callers share the tensor: do not change it.
+    """
+    if is_traced():
+        return scaled_inverse_frequencies(config, 1, device, width)
+    width = width or config.rotary_dim
+    key = (device, width, repr(getattr(config, "rope_parameters", PAPER_ROPE)))
+    if (known := _fixed.get(key)) is not None:
+        return known
+    with torch.inference_mode(False):  # autograd takes no tensors of the inference mode
+        frequencies = scaled_inverse_frequencies(config, 1, device, width)
+    if can_be_read(frequencies) and not is_transformed():
+        _fixed[key] = frequencies
+    return frequencies
 
 
 def interpolate(inv_freq: torch.Tensor, parameters: dict, lengths: int | torch.Tensor) -> torch.Tensor:
@@ -280,8 +318,9 @@ class SinusoidalPositionEmbeddings(nn.Module):
 
     def forward(self, position_ids: torch.Tensor) -> torch.Tensor:
         """Map positions of shape (b or 1, s) to vectors of shape (b or 1, s, d), float32."""
-        cos, sin = rotary_position_embeddings(position_ids, inverse_frequencies(self.width, device=position_ids.device))
-        return self.scale * torch.stack((sin, cos), dim=-2 if self.in_halves else -1).flatten(2)
+        rotation = rotary_position_embeddings(position_ids, inverse_frequencies(self.width, device=position_ids.device))
+        vectors = rotation.squeeze(2).flip(-1)  # sine before cosine
+        return self.scale * (vectors.transpose(-1, -2) if self.in_halves else vectors).flatten(2)
 
     def extra_repr(self) -> str:
         return str(self.width)

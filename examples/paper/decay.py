@@ -40,10 +40,10 @@ def mean_products(
 ) -> torch.Tensor:
     """Return the mean of |qᵀ R_r k| over p pairs of vectors, shape (p, d), at each of n relative distances: shape
     (n,)."""
-    cos, sin = rotary_position_embeddings(distances[:, None], inverse_frequencies(keys.shape[-1], theta))
+    rotations = rotary_position_embeddings(distances[:, None], inverse_frequencies(keys.shape[-1], theta))
     means = []
-    for cos_r, sin_r in zip(cos, sin, strict=True):  # one distance at a time: all at once would take p·n·d numbers
-        rotated = rotate(keys[None, None], cos_r[None], sin_r[None])[0, 0]
+    for rotation in rotations:  # one distance at a time: all at once would take p·n·d numbers
+        rotated = rotate(keys[None, None], rotation[None])[0, 0]
         means.append((queries * rotated).sum(-1).abs().mean())
     return torch.stack(means)
 

@@ -34,8 +34,8 @@ def test_it_bounds_products_of_rotated_vectors():
     torch.manual_seed(0)
     head_dim, distances = 32, torch.arange(300)
     query, key = torch.randn(2, head_dim, dtype=torch.float64)
-    cos, sin = rotary_position_embeddings(distances[None], inverse_frequencies(head_dim))
-    products = (rotate(key.expand(1, 300, 1, head_dim), cos, sin)[0, :, 0] @ query).abs()
+    rotation = rotary_position_embeddings(distances[None], inverse_frequencies(head_dim))
+    products = (rotate(key.expand(1, 300, 1, head_dim), rotation)[0, :, 0] @ query).abs()
     pairs = [torch.view_as_complex(vector.view(-1, 2)) for vector in (query, key)]
     h = torch.cat([pairs[0] * pairs[1].conj(), torch.zeros(1)])  # h_{d/2} is 0
     limit = h.diff().abs().max() * head_dim / 2 * upper_bound(distances, head_dim)

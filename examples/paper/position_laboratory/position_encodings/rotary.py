@@ -16,5 +16,5 @@ from .base import PositionEncoding
 class Rotary(PositionEncoding):
     def query_and_key(self, query, key, positions) -> tuple[torch.Tensor, torch.Tensor]:
         frequencies = inverse_frequencies(query.shape[-1], device=query.device)
-        cos, sin = rotary_position_embeddings(positions[None], frequencies)
-        return rotate(query, cos, sin), rotate(key, cos, sin)
+        rotation = rotary_position_embeddings(positions[None], frequencies)
+        return rotate(query, rotation), rotate(key, rotation)
