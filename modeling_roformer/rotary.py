@@ -99,15 +99,11 @@ def rotate(x: torch.Tensor, rotation: torch.Tensor) -> torch.Tensor:
     Returns:
         A tensor of the shape and dtype of x. In half precision the products are formed in float32 and rounded once.
     """
-    pairs = x.unflatten(-1, (-1, 2))  # (b, s, h, d / 2, 2)
     if _has_complex_product(x):
-        # Equations 12 and 13: a pair is a complex number, and its rotation the product with e^(i·m·θ). One kernel is
-        # several times faster than the five of the real form. Compilers fuse those, and cannot export complex numbers.
-        pairs = pairs if x.dtype == torch.float64 else pairs.float()
-        rotated = torch.view_as_real(torch.view_as_complex(pairs) * torch.view_as_complex(rotation))
-    else:
-        (even, odd), (cos, sin) = pairs.unbind(-1), rotation.unbind(-1)  # x_1, x_3, … and x_2, x_4, …
-        rotated = torch.stack((even * cos - odd * sin, odd * cos + even * sin), dim=-1)
+        return _multiply(x, rotation)
+    even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)  # x_1, x_3, … and x_2, x_4, …
+    cos, sin = rotation.unbind(-1)
+    rotated = torch.stack((even * cos - odd * sin, odd * cos + even * sin), dim=-1)
     return rotated.flatten(-2).to(x.dtype)
 
 
@@ -117,12 +113,22 @@ def rotate_query_and_key(
     """Rotate queries and keys of the same positions, both of shape (b, s, h, d), as `rotate` does."""
     if query.dtype in (torch.float16, torch.bfloat16) and _has_complex_product(query) and query.numel() <= FEW:
         # Four operations in place of six: with few numbers, starting one takes longer than copying them.
-        return rotate(torch.cat((query, key), dim=2), rotation).chunk(2, dim=2)
+        return _multiply(torch.cat((query, key), dim=2), rotation).chunk(2, dim=2)
     return rotate(query, rotation), rotate(key, rotation)
 
 
 def _has_complex_product(x: torch.Tensor) -> bool:
+    """Return whether x may be multiplied as complex numbers: compilers fuse the real form, and exporters have no
+    other."""
     return x.device.type in ("cpu", "cuda") and not is_traced()
+
+
+def _multiply(x: torch.Tensor, rotation: torch.Tensor) -> torch.Tensor:
+    """Rotate x as `rotate` does, by equations 12 and 13: a pair is a complex number, and its rotation the product with
+    e^(i·m·θ). One kernel is several times faster than the five of the real form."""
+    pairs = (x if x.dtype == torch.float64 else x.float()).unflatten(-1, (-1, 2))  # (b, s, h, d / 2, 2)
+    rotated = torch.view_as_real(torch.view_as_complex(pairs) * torch.view_as_complex(rotation))
+    return rotated.flatten(-2).to(x.dtype)
 
 
 def scaled_inverse_frequencies(

@@ -8,7 +8,7 @@ from helpers.properties import max_examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modeling_roformer.rotary import inverse_frequencies, rotary_position_embeddings, rotate
+from modeling_roformer.rotary import inverse_frequencies, rotary_position_embeddings, rotate, rotate_query_and_key
 
 EVEN = st.integers(1, 24).map(lambda half: 2 * half)
 POSITION = st.integers(0, 20_000)
@@ -143,6 +143,24 @@ def test_on_the_meta_device():
     position_ids = torch.zeros(2, 5, dtype=torch.long, device="meta")
     rotation = rotary_position_embeddings(position_ids, inverse_frequencies(8))
     rotated = rotate(torch.empty(2, 5, 3, 8, device="meta"), rotation)
-    assert cos.shape == (2, 5, 1, 4)
+    assert rotation.shape == (2, 5, 1, 4, 2)
     assert rotated.shape == (2, 5, 3, 8)
     assert rotated.device.type == "meta"
+
+
+@pytest.mark.parametrize("tokens", [1, 7, 200])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_query_and_key_together_are_each_alone(dtype, tokens, monkeypatch):
+    query, key = torch.randn(2, 3, tokens, 4, 16, generator=torch.Generator().manual_seed(0)).to(dtype).unbind(0)
+    rotation = rotary_position_embeddings(torch.arange(tokens)[None], inverse_frequencies(16))
+    for few in (0, query.numel()):
+        monkeypatch.setattr("modeling_roformer.rotary.FEW", few)
+        inputs = [x.clone().requires_grad_() for x in (query, key)]
+        rotated = rotate_query_and_key(*inputs, rotation)
+        rotated[0].sum().backward(retain_graph=True)  # a gradient of stride 0
+        rotated[1].square().sum().backward()
+        for x, y, one in zip(inputs, rotated, (query, key), strict=True):
+            assert torch.equal(y, rotate(one, rotation)) and y.dtype == dtype
+            assert x.grad is not None and x.grad.isfinite().all()
+        backwards = rotation * torch.tensor([1.0, -1.0])
+        assert torch.equal(inputs[0].grad, rotate(torch.ones_like(query), backwards))

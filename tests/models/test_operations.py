@@ -1,0 +1,79 @@
+"""Number of operations that a call starts: on a GPU, a call with few tokens waits for nothing else."""
+
+from collections import Counter
+
+import pytest
+import torch
+import transformers
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import modeling_roformer as ours
+
+LAYERS = 12
+SIZES = dict(vocab_size=500, hidden_size=64, num_hidden_layers=LAYERS, num_attention_heads=4, intermediate_size=128)
+
+
+class CountOperations(TorchDispatchMode):
+    """Counts the operations of a block, without views, which start nothing on a device."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = Counter()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if not function.is_view and function is not torch.ops.aten._unsafe_view.default:
+            self.counts[str(function)] += 1
+        return function(*args, **(kwargs or {}))
+
+
+def count(function) -> Counter:
+    with torch.no_grad():
+        function()  # what is computed once
+        with CountOperations() as operations:
+            function()
+    return operations.counts
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tokens", "most"),
+    [
+        (torch.float32, 128, 188),  # a rotation is one product
+        (torch.bfloat16, 4096, 236),  # to float32, product, and back, for query and for key
+        (torch.bfloat16, 128, 212),  # query and key are rotated together
+    ],
+)
+def test_operations_of_a_forward_pass(dtype, tokens, most):
+    model = ours.RoFormerModel(ours.RoFormerConfig(**SIZES)).eval().to(dtype)
+    ids = torch.randint(5, 500, (1, tokens))
+    counts = count(lambda: model(ids))
+    assert counts.total() <= most, counts
+    assert counts["aten.complex.default"] == 0 and counts["aten.pow.Scalar"] == 0
+
+
+def test_a_step_of_decoding_starts_as_many_operations_as_one_of_gpt2():
+    torch.manual_seed(0)
+    gpt2 = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=500, n_layer=LAYERS, n_embd=64, n_head=4))
+    mine = ours.RoFormerForCausalLM(ours.RoFormerConfig(**SIZES, is_decoder=True))
+    ids = torch.randint(5, 500, (2, 16))
+    counts = []
+    for model in (gpt2, mine):
+        model = model.eval().to(torch.bfloat16)
+        with torch.no_grad():
+            cache = model(ids, use_cache=True).past_key_values
+        counts.append(count(lambda model=model, cache=cache: model(ids[:, :1], past_key_values=cache)))
+    assert counts[1].total() <= counts[0].total(), counts[1]
+
+
+def test_frequencies_follow_the_config():
+    """They are kept, but under all that they depend on."""
+    model = ours.RoFormerModel(ours.RoFormerConfig(**SIZES, initializer_range=0.1)).eval()
+    ids = torch.randint(5, 500, (1, 40))
+    with torch.inference_mode():
+        before = model(ids)[0]
+        model.config.rope_parameters = {**model.config.rope_parameters, "rope_theta": 100.0}
+        after = model(ids)[0]
+    assert (before - after).abs().max() > 1e-3
+    fresh = ours.RoFormerModel(model.config).eval()
+    fresh.load_state_dict(model.state_dict())
+    model(ids)[0].sum().backward()  # although the frequencies were first computed in inference mode
+    torch.testing.assert_close(fresh(ids)[0], after.clone())
