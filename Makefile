@@ -17,7 +17,7 @@ PIP := $(VENV)/bin/python -m pip --quiet --disable-pip-version-check
 # Make a temporary folder, for the commands that follow in the same line of a recipe.
 IN_FOLDER = folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT
 
-.PHONY: demo test test-random test-slow test-ray test-page test-js test-common test-clients test-floors test-floors-quick test-newest test-gpu has-gpu acceptance examples lint ruff schemas repository contracts types dist site figures figures-status clean
+.PHONY: demo test test-random test-slow test-ray test-page test-js test-common test-clients test-floors test-floors-quick test-newest test-triton test-gpu has-gpu acceptance examples lint ruff schemas repository contracts types dist site figures figures-status clean
 
 demo: $(PACKAGE)
 	$(VENV)/bin/python examples/demo.py
@@ -90,6 +90,18 @@ $(FLOORS)/installed $(NEWEST)/installed: setup.cfg pyproject.toml constraints.tx
 	@rm -rf $(@D) && $(PYTHON) -m venv $(@D)
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement '$(CONSTRAINTS)' uv
 	@$(@D)/bin/uv pip install --quiet --python $(@D)/bin/python --constraint '$(CONSTRAINTS)' $(WITH)
+	@touch $@
+
+# The tests of the rotary kernel on a CPU, by Triton's interpreter and compiler. torch for CUDA brings this version of Triton. It
+# lies in a folder of its own, so that no other test finds it.
+TRITON := .cache/triton
+test-triton: $(TOOLS) $(TRITON)/installed
+	PYTHONPATH='$(CURDIR)/$(TRITON)' TRITON_INTERPRET=1 OMP_NUM_THREADS=1 \
+		$(VENV)/bin/python -m pytest -m cuda tests/gpu/test_rotary_kernel.py
+
+$(TRITON)/installed: constraints.txt
+	@echo "installing into $(@D)"
+	@rm -rf $(@D) && $(PIP) install --no-deps --target $(@D) triton==3.7.1
 	@touch $@
 
 # The tests marked `cuda`, in an environment of their own with torch for CUDA: that of the package index,
@@ -211,5 +223,5 @@ $(STAMPS): setup.cfg pyproject.toml constraints.txt
 
 # What the targets above make, and nothing else: build/figures stays too, which holds models that took hours to train.
 clean:
-	rm -rf $(VENV) $(CLIENTS) $(FLOORS) $(NEWEST) $(GPU) $(ACCEPTANCE) $(JS) .cache/transformers-tests .pytest_cache .ruff_cache \
-		.hypothesis modeling_roformer.egg-info build/site build/site_sources dist
+	rm -rf $(VENV) $(CLIENTS) $(FLOORS) $(NEWEST) $(GPU) $(ACCEPTANCE) $(JS) $(TRITON) .cache/transformers-tests .pytest_cache \
+		.ruff_cache .hypothesis modeling_roformer.egg-info build/site build/site_sources dist

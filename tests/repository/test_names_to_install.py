@@ -8,8 +8,8 @@ from helpers.paths import REPOSITORY
 
 SETTINGS = ConfigParser()
 SETTINGS.read(REPOSITORY / "setup.cfg", encoding="utf-8")
-# What the scripts that made the fixtures were run with, and the installer of the Makefile.
-PEERS = {"bert4keras", "roformer", "tensorflow-cpu", "tf-keras", "uv"}
+# What the scripts that made the fixtures were run with, and what the Makefile installs by itself.
+PEERS = {"bert4keras", "roformer", "tensorflow-cpu", "tf-keras", "triton", "uv"}
 _SPACE = r"(?:[ \t]|\\\n)+"  # a backslash ends a line that goes on in the next
 COMMAND = re.compile(
     rf"\b(?:uvx|(?:pip[x3]?|uv|conda|mamba|poetry){_SPACE}(?:-\S+ )?"
