@@ -4,6 +4,7 @@ Triton's interpreter."""
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 
@@ -198,6 +199,16 @@ def test_a_kernel_that_cannot_be_launched_or_is_wrong_is_not_used(monkeypatch):
         works_on.cache_clear()
         monkeypatch.setattr(rotary_kernel, "rotate_token", Launches(launch))
         assert rotate_by_kernel(*inputs) is None
+
+
+def test_without_triton(monkeypatch):
+    inputs = make_inputs(2, 5, 3, 6)
+    assert rotate_by_kernel(*inputs) is not None
+    monkeypatch.setitem(sys.modules, "triton", None)  # importing it fails
+    monkeypatch.delitem(sys.modules, rotary_kernel.__name__)
+    without = runpy.run_module(rotary_kernel.__name__)
+    without["rotate_by_kernel"].__globals__["DEVICE"] = DEVICE.type
+    assert without["rotate_by_kernel"](*inputs) is None
 
 
 def test_an_error_of_a_later_launch_is_raised(monkeypatch):
