@@ -40,12 +40,11 @@ from .loading import LoadedWhole
 from .rotary import (
     check_length,
     depends_on_length,
-    fixed_frequencies,
+    kept_frequencies,
     longest_text,
     make_position_embeddings,
     read_frequencies,
     rotary_position_embeddings,
-    scaled_inverse_frequencies,
     write_frequencies,
 )
 from .unpadding import FlatPacking, Packing, first_tokens, is_faster_packed, texts_in_rows
@@ -633,17 +632,14 @@ class RoFormerModel(RoFormerPreTrainedModel):
         """Return what every layer's self-attention takes of positions: the rotation of queries and keys if the encoding
         is rotary, then that of values if their width is another; otherwise nothing. Arguments are the results of
         `positions`."""
-        config = self.config
+        config, embeddings = self.config, ()
         if config.position_encoding != "rotary":
-            return ()
+            return embeddings
+        offset = self.encoder.log_inv_freq_offset if config.trainable_rope else None
         widths = [config.rotary_dim]
         if config.rotary_value and config.head_dim != config.rotary_dim:
             widths.append(config.head_dim)
-        device, frequencies = position_ids.device, []
         for width in widths:
-            if config.trainable_rope or depends_on_length(config):
-                offset = self.encoder.log_inv_freq_offset if config.trainable_rope else None
-                frequencies.append(scaled_inverse_frequencies(config, lengths, device, width, offset))
-            else:
-                frequencies.append(fixed_frequencies(config, device, width))
-        return tuple(rotary_position_embeddings(position_ids, inv_freq) for inv_freq in frequencies)
+            frequencies = kept_frequencies(config, lengths, position_ids.device, width, offset)
+            embeddings += (rotary_position_embeddings(position_ids, frequencies),)
+        return embeddings

@@ -32,6 +32,7 @@ Dimensions in the shapes: b batch, s sequence length, h heads, d head_dim, or fo
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -43,6 +44,7 @@ from .saved_fields import PAPER_ROPE
 
 THETA = 10000.0
 FEW = 2**17  # numbers in the queries of a call that `rotate_query_and_key` joins with its keys
+rotate_by_kernel: Callable | None = None  # rotary_kernel.py puts its function here
 OFFSET, FREQUENCIES = "log_inv_freq_offset", "inv_freq"  # of trainable frequencies, in the encoder
 
 
@@ -99,11 +101,15 @@ def rotate(x: torch.Tensor, rotation: torch.Tensor) -> torch.Tensor:
     Returns:
         A tensor of the shape and dtype of x. In half precision the products are formed in float32 and rounded once.
     """
-    if _has_complex_product(x):
-        return _multiply(x, rotation)
-    even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)  # x_1, x_3, … and x_2, x_4, …
-    cos, sin = rotation.unbind(-1)
-    rotated = torch.stack((even * cos - odd * sin, odd * cos + even * sin), dim=-1)
+    pairs = x.unflatten(-1, (-1, 2))  # (b, s, h, d / 2, 2)
+    if x.device.type in ("cpu", "cuda") and not is_traced():
+        # Equations 12 and 13: a pair is a complex number, and its rotation the product with e^(i·m·θ). One kernel is
+        # several times faster than the five of the real form. Compilers fuse those, and cannot export complex numbers.
+        pairs = pairs if x.dtype == torch.float64 else pairs.float()
+        rotated = torch.view_as_real(torch.view_as_complex(pairs) * torch.view_as_complex(rotation))
+    else:
+        (even, odd), (cos, sin) = pairs.unbind(-1), rotation.unbind(-1)  # x_1, x_3, … and x_2, x_4, …
+        rotated = torch.stack((even * cos - odd * sin, odd * cos + even * sin), dim=-1)
     return rotated.flatten(-2).to(x.dtype)
 
 
@@ -111,24 +117,13 @@ def rotate_query_and_key(
     query: torch.Tensor, key: torch.Tensor, rotation: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Rotate queries and keys of the same positions, both of shape (b, s, h, d), as `rotate` does."""
-    if query.dtype in (torch.float16, torch.bfloat16) and _has_complex_product(query) and query.numel() <= FEW:
+    if rotate_by_kernel is not None and (rotated := rotate_by_kernel(query, key, rotation)) is not None:
+        return rotated
+    if query.dtype in (torch.float16, torch.bfloat16) and not is_traced() and query.numel() <= FEW:
         # Four operations in place of six: with few numbers, starting one takes longer than copying them.
-        return _multiply(torch.cat((query, key), dim=2), rotation).chunk(2, dim=2)
+        query, key = rotate(torch.cat((query, key), dim=2), rotation).chunk(2, dim=2)
+        return query, key
     return rotate(query, rotation), rotate(key, rotation)
-
-
-def _has_complex_product(x: torch.Tensor) -> bool:
-    """Return whether x may be multiplied as complex numbers: compilers fuse the real form, and exporters have no
-    other."""
-    return x.device.type in ("cpu", "cuda") and not is_traced()
-
-
-def _multiply(x: torch.Tensor, rotation: torch.Tensor) -> torch.Tensor:
-    """Rotate x as `rotate` does, by equations 12 and 13: a pair is a complex number, and its rotation the product with
-    e^(i·m·θ). One kernel is several times faster than the five of the real form."""
-    pairs = (x if x.dtype == torch.float64 else x.float()).unflatten(-1, (-1, 2))  # (b, s, h, d / 2, 2)
-    rotated = torch.view_as_real(torch.view_as_complex(pairs) * torch.view_as_complex(rotation))
-    return rotated.flatten(-2).to(x.dtype)
 
 
 def scaled_inverse_frequencies(
@@ -157,24 +152,29 @@ def scaled_inverse_frequencies(
     return scaled if offset is None else scaled * growth(config, offset)
 
 
-_fixed: dict[tuple, torch.Tensor] = {}
+_kept: dict[tuple, torch.Tensor] = {}
 
 
-def fixed_frequencies(config: RoFormerConfig, device: torch.device, width: int | None = None) -> torch.Tensor:
-    """Return `scaled_inverse_frequencies` that no length and no training changes, computed once per device.
+def kept_frequencies(
+    config: RoFormerConfig,
+    lengths: int | torch.Tensor,
+    device: torch.device,
+    width: int,
+    offset: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Return `scaled_inverse_frequencies`, computed once per device where neither lengths nor training change them.
 
     All callers share the tensor: do not change it.
     """
-    if is_traced():
-        return scaled_inverse_frequencies(config, 1, device, width)
-    width = width or config.rotary_dim
-    key = (device, width, repr(getattr(config, "rope_parameters", PAPER_ROPE)))
-    if (known := _fixed.get(key)) is not None:
-        return known
+    if is_traced() or offset is not None or depends_on_length(config):
+        return scaled_inverse_frequencies(config, lengths, device, width, offset)
+    key = device, width, repr(config.rope_parameters)
+    if key in _kept:
+        return _kept[key]
     with torch.inference_mode(False):  # autograd takes no tensors of the inference mode
-        frequencies = scaled_inverse_frequencies(config, 1, device, width)
+        frequencies = scaled_inverse_frequencies(config, lengths, device, width)
     if can_be_read(frequencies) and not is_transformed():
-        _fixed[key] = frequencies
+        _kept[key] = frequencies
     return frequencies
 
 

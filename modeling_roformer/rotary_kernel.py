@@ -134,4 +134,4 @@ def use_rotary_kernel(use: bool = True) -> None:
     >>> model = RoFormerModel.from_pretrained(folder, dtype=torch.bfloat16).to("cuda")
     ```
     """
-    rotary.rotate_by_kernel = rotate_by_kernel if use else None  # pyright: ignore[reportAttributeAccessIssue]
+    rotary.rotate_by_kernel = rotate_by_kernel if use else None

@@ -11,11 +11,12 @@ import sys
 import pytest
 import torch
 from helpers.paths import REPOSITORY
+from helpers.small_models import small_model
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from modeling_roformer import rotary_kernel
-from modeling_roformer.rotary_kernel import rotate_by_kernel, works_on
+from modeling_roformer.rotary_kernel import rotate_by_kernel, use_rotary_kernel, works_on
 
 pytestmark = pytest.mark.cuda
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -217,6 +218,44 @@ def test_an_error_of_a_later_launch_is_raised(monkeypatch):
     monkeypatch.setattr(rotary_kernel, "rotate_token", Launches(fail))
     with pytest.raises(RuntimeError, match="C compiler"):
         rotate_by_kernel(*inputs)
+
+
+class Counted:
+    """The kernel, and the grids of its launches."""
+
+    def __init__(self, kernel):
+        self.kernel, self.grids = kernel, []
+
+    def __getitem__(self, grid):
+        self.grids.append(grid)
+        return self.kernel[grid]
+
+
+@pytest.fixture
+def off_afterwards():
+    yield
+    use_rotary_kernel(False)
+
+
+@pytest.mark.parametrize("unpad", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_model_has_the_same_gradients_with_the_kernel(dtype, unpad, monkeypatch, off_afterwards):
+    """It is launched once per layer, and once more in the backward pass."""
+    model = small_model("RoFormerForMaskedLM", unpad_inputs=unpad, num_hidden_layers=2).to(DEVICE, dtype).eval()
+    ids = torch.arange(5, 29, device=DEVICE).view(2, 12)
+    mask = (torch.arange(12, device=DEVICE) < torch.tensor([[12], [7]], device=DEVICE)).long()
+    assert works_on(DEVICE, dtype)
+    monkeypatch.setattr(rotary_kernel, "rotate_token", counted := Counted(rotary_kernel.rotate_token))
+    gradients, launches = [], []
+    for use in (False, True):
+        use_rotary_kernel(use)
+        loss = model(ids, attention_mask=mask, labels=ids).loss
+        gradients.append(torch.autograd.grad(loss, [p for p in model.parameters() if p.requires_grad]))
+        launches.append(len(counted.grids))
+    assert launches == [0, 4]
+    for expected, found in zip(*gradients, strict=True):
+        atol = 4 * torch.finfo(dtype).eps * expected.abs().max().item() + 1e-8
+        torch.testing.assert_close(found, expected, rtol=0, atol=atol)
 
 
 COMPILE = """
