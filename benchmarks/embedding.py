@@ -1,19 +1,29 @@
-"""Speed of `roformer embed` relative to the model alone.
+"""Speed of `roformer embed` relative to the model alone, and beside sentence-transformers.
 
     python benchmarks/embedding.py --model roformer-mini-zh --texts reviews.jsonl.gz --speed 2000
+    python benchmarks/embedding.py --peers --device cuda --dtype bfloat16
 
 Speed is measured from the file of texts to the files of vectors, without loading the model, and compared with the model
 alone on the ids of the same texts, sorted by length.
+
+With --peers, `SentenceTransformer.encode` computes the vectors of the same texts with a BERT, transformers' RoFormer
+and a ModernBERT. All models have 12 layers of 768, random weights and one tokenizer. Without --texts, these are pieces
+of 20 to 500 characters of examples/long_document.txt. A batch of the peers has as many tokens on average as --batch-tokens.
 """
 
+import functools
 import json
+import logging
+import random
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable
 from itertools import cycle, islice
 from pathlib import Path
 
 import measure
+import torch
 from rich.table import Table
 
 FORWARD, EMBED = "the model alone", "roformer embed"
@@ -25,6 +35,37 @@ def write(path: Path, source: str, count: int) -> None:
 
     texts = cycle(text for shard in Texts((source,)).shards(1024) for text in shard.texts)
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in islice(texts, count)), encoding="utf-8")
+
+
+def write_pieces(path: Path) -> None:
+    """Write pieces of a document, one a line."""
+    document = " ".join((measure.ROOT / "examples" / "long_document.txt").read_text(encoding="utf-8").split())
+    draw = random.Random(0)
+    starts = [draw.randrange(len(document) - 500) for _ in range(1000)]
+    pieces = [document[start : start + draw.randrange(20, 501)] for start in starts]
+    path.write_text("".join(json.dumps({"text": piece}) + "\n" for piece in pieces), encoding="utf-8")
+
+
+def write_models(folder: Path, layers: int, width: int) -> dict[str, str]:
+    """Save the peers' encoders and ours, with random weights and the vocabulary of roformer-mini-zh; return their
+    folders."""
+    import peers
+
+    from modeling_roformer import RoFormerTokenizer
+
+    tokenizer = RoFormerTokenizer(str(measure.ROOT / "examples" / "roformer-mini-zh" / "vocab.txt"))
+    size = peers.Size(layers, width, len(tokenizer))
+    places = {}
+    for name in (peers.OURS, peers.BERT, peers.THEIRS, peers.MODERN):
+        places[name] = str(folder / name.replace(" ", "_"))
+        peers.make_encoder(name, size).save_pretrained(places[name])
+        tokenizer.save_pretrained(places[name])
+    return places
+
+
+def make_peer(name: str, model: str, texts: str, options: dict) -> Callable:
+    """Return a function that embeds all texts with sentence-transformers."""
+    from sentence_transformers import SentenceTransformer
 
 
 def make_subject(name: str, model: str, texts: str, options: dict) -> Callable:

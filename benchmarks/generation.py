@@ -1,10 +1,11 @@
 """New tokens per second of `generate`: RoFormer-GPT, RoFormer-Sim and linear attention beside transformers' models.
 
-    python benchmarks/generation.py [--quick] [--output FOLDER/NAME]
+    python benchmarks/generation.py [--device cuda] [--quick] [--output FOLDER/NAME]
 
-All models have 6 layers of 256, 4 heads, 12,000 words and random weights. Prompts of a batch have different lengths,
-half to all of --prompts, with padding on the left. The models run in turns in one process, on one core, and times are
-the processor's, on which other load has less effect. A call of `generate` gives two figures: the prefill, up to the
+All models have 6 layers of 256, 4 heads, 12,000 words and random weights, on a GPU 12 layers of 768, 12 heads and
+50,000 words in bfloat16. Prompts of a batch have different lengths, half to all of --prompts, with padding on the left.
+The models run in turns in one process. On a CPU they have one core, and times are the processor's, on which other load
+has less effect; on a GPU, times are those of the clock. A call of `generate` gives two figures: the prefill, up to the
 first logits, and the decoding of the tokens after it. Beams, sampling and static caches are measured for the first
 length of --prompts. The second table has one prompt of each length in --lengths: softmax attention reads the keys of
 all tokens for each new one, linear attention a state of constant size.
@@ -26,7 +27,6 @@ import modeling_roformer as ours
 GPT2, THEIRS, OURS = "GPT-2", "transformers' RoFormer", "RoFormer-GPT"
 SIM, LINEAR = "RoFormer-Sim", "linear attention"
 NAMES = (GPT2, THEIRS, OURS, SIM, LINEAR)
-VOCABULARY, HEADS = 12000, 4
 WAYS = {
     "greedy": dict(do_sample=False),
     "sampling": dict(do_sample=True, top_p=0.95),
@@ -35,14 +35,16 @@ WAYS = {
 }
 
 
-def make_model(name: str, layers: int, width: int, longest: int) -> transformers.PreTrainedModel:
+def make_model(
+    name: str, layers: int, width: int, heads: int, words: int, longest: int
+) -> transformers.PreTrainedModel:
     """Make a model with random weights that never ends a text."""
     torch.manual_seed(0)
-    shared = dict(vocab_size=VOCABULARY, pad_token_id=0, eos_token_id=None, bos_token_id=None)
+    shared = dict(vocab_size=words, pad_token_id=0, eos_token_id=None, bos_token_id=None)
     if name == GPT2:
-        sizes = dict(n_layer=layers, n_embd=width, n_head=HEADS, n_positions=longest)
+        sizes = dict(n_layer=layers, n_embd=width, n_head=heads, n_positions=longest, attn_implementation="sdpa")
         return transformers.GPT2LMHeadModel(transformers.GPT2Config(**shared, **sizes)).eval()
-    sizes = dict(num_hidden_layers=layers, hidden_size=width, num_attention_heads=HEADS, intermediate_size=4 * width)
+    sizes = dict(num_hidden_layers=layers, hidden_size=width, num_attention_heads=heads, intermediate_size=4 * width)
     shared |= dict(**sizes, max_position_embeddings=longest, is_decoder=True)
     if name == THEIRS:
         return transformers.RoFormerForCausalLM(transformers.RoFormerConfig(**shared, embedding_size=width)).eval()
@@ -52,27 +54,32 @@ def make_model(name: str, layers: int, width: int, longest: int) -> transformers
 
 
 class FirstLogits(transformers.LogitsProcessor):
-    """Time of the first call, when the logits after the prompt are known."""
+    """Time of the first call, when the logits after the prompt are known, by a clock."""
 
     time: float | None = None
 
+    def __init__(self, clock: Callable[[], float]):
+        self.clock = clock
+
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         if self.time is None:
-            self.time = time.process_time()
+            self.time = self.clock()
         return scores
 
 
 def generate(model, b: int, s: int, new_tokens: int, way: str) -> tuple[float, float]:
     """Generate after b prompts of at most s tokens; return the seconds of the prefill and of each later step."""
-    ids = torch.randint(5, VOCABULARY, (b, s), generator=torch.Generator().manual_seed(0))
+    clock = time.process_time if model.device.type == "cpu" else measure.now
+    ids = torch.randint(5, model.config.vocab_size, (b, s), generator=torch.Generator().manual_seed(0))
     padding = torch.arange(b)[:, None] * s // (2 * b)
     mask = (torch.arange(s) >= padding).long()
-    first = FirstLogits()
-    begun = time.process_time()
+    ids, mask = (ids * mask).to(model.device), mask.to(model.device)
+    first = FirstLogits(clock)
+    begun = clock()
     found = model.generate(
-        input_ids=ids * mask, attention_mask=mask, max_new_tokens=new_tokens, logits_processor=[first], **WAYS[way]
+        input_ids=ids, attention_mask=mask, max_new_tokens=new_tokens, logits_processor=[first], **WAYS[way]
     )
-    ended = time.process_time()
+    ended = clock()
     assert found.shape == (b, s + new_tokens)
     return first.time - begun, (ended - first.time) / (new_tokens - 1)
 
@@ -88,7 +95,7 @@ def measure_speed(models: dict, chosen: argparse.Namespace, progress: Callable[[
     """Return a table of new tokens per second, for each way to generate and each size of a batch."""
     headers = ("", "prompts", "model", "new tokens/s", f"/ {THEIRS}", f"/ {GPT2}", "prefill, ms")
     table = Table(*headers, title=f"Generation of {chosen.new_tokens} tokens")
-    for way in WAYS:
+    for way in chosen.ways:
         for s in chosen.prompts if way == "greedy" else chosen.prompts[:1]:
             for b in chosen.batches:
                 case = f"{b} × {s:,}"
@@ -128,29 +135,32 @@ def measure_lengths(models: dict, chosen: argparse.Namespace, progress: Callable
 
 def main() -> None:
     parser = measure.make_parser(__doc__)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--prompts", type=int, nargs="+", default=[32, 1024], help="tokens of the longest prompt")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 16], help="prompts per batch")
-    parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 4096, 16384], help="of the second table")
+    parser.add_argument(
+        "--lengths", type=int, nargs="*", default=[1024, 4096, 16384], help="of the second table; none leaves it out"
+    )
     parser.add_argument("--new-tokens", type=int, default=33, help="at least 2")
     parser.add_argument("--runs", type=int, default=9, help="per median; a third of it for long prompts")
     parser.add_argument("--quick", action="store_true", help="small models, few and short prompts, one run")
     chosen = parser.parse_args()
-    layers, width = 6, 256
+    sizes = (6, 256, 4, 12_000) if chosen.device == "cpu" else (12, 768, 12, 50_000)
     if chosen.quick:
-        layers, width, chosen.runs, chosen.new_tokens = 2, 32, 1, 3
-        chosen.prompts, chosen.batches, chosen.lengths = [8, 16], [1, 2], [16, 32]
+        sizes, chosen.runs, chosen.new_tokens = (2, 32, 4, 12_000), 1, 3
+        chosen.prompts, chosen.batches, chosen.lengths = [8, 16], [1, 2], [16, 32] if chosen.lengths else []
     if chosen.new_tokens < 2:
         parser.error("--new-tokens must be at least 2: the first token belongs to the prefill")
     torch.set_num_threads(1)
     logging.getLogger("transformers").setLevel(logging.ERROR)
-    longest = max(*chosen.prompts, *chosen.lengths) + chosen.new_tokens
-    with measure.Figures(chosen.output) as figures:
-        with figures.console.status("models are made") as status:
-            models = {name: make_model(name, layers, width, longest) for name in NAMES}
-            speed = measure_speed(models, chosen, status.update)
-            lengths = measure_lengths(models, chosen, status.update)
-        figures.add("speed", speed)
-        figures.add("lengths", lengths)
+    longest = max(*chosen.prompts, *chosen.lengths, 0) + chosen.new_tokens
+    dtype = torch.float32 if chosen.device == "cpu" else torch.bfloat16
+    with measure.Figures(chosen.output) as figures, figures.console.status("models are made") as status:
+        models = {name: make_model(name, *sizes, longest).to(chosen.device, dtype) for name in NAMES}
+        figures.add("speed", measure_speed(models, chosen, status.update))
+        if chosen.lengths:
+            figures.add("lengths", measure_lengths(models, chosen, status.update))
 
 
 if __name__ == "__main__":

@@ -14,16 +14,16 @@ import logging
 from collections.abc import Callable
 
 import measure
+import peers
 import torch
-import transformers
+from peers import BERT, MODERN, OURS, THEIRS
 from rich.table import Table
 from torch.nn import functional as F
 
 import modeling_roformer as ours
 from modeling_roformer.rotary import rotary_position_embeddings, rotate, scaled_inverse_frequencies
 
-THEIRS, BERT, MODERN = "transformers' RoFormer", "BERT, SDPA", "ModernBERT, SDPA"
-OURS, COMPILED, CEILING = "RoFormer", "RoFormer, compiled", "ceiling"
+COMPILED, CEILING = "RoFormer, compiled", "ceiling"
 NAMES = (THEIRS, BERT, MODERN, OURS, COMPILED, CEILING)
 LENGTHS = {"cpu": (512, 1536, 4096), "cuda": (512, 2048, 8192)}
 # A quarter of this batch is text: one long text beside short questions.
@@ -32,22 +32,8 @@ MIXED_LENGTHS = (512, 160, 96, 64, 64, 48, 48, 32)
 
 def make_model(name: str, device: str, layers: int, longest: int) -> torch.nn.Module:
     """Make a model with random weights; all have the same size."""
-    torch.manual_seed(0)
-    sizes = dict(vocab_size=50000, num_hidden_layers=layers, pad_token_id=0)
-    if name == MODERN:
-        # A gated feed-forward layer has 3 × 768 × 2,048 parameters, as many as the others' 2 × 768 × 3,072.
-        config = transformers.ModernBertConfig(
-            **sizes, intermediate_size=2048, max_position_embeddings=longest, attn_implementation="sdpa"
-        )
-        model = transformers.ModernBertModel(config)
-    elif name == BERT:
-        config = transformers.BertConfig(**sizes, max_position_embeddings=longest, attn_implementation="sdpa")
-        model = transformers.BertModel(config, add_pooling_layer=False)
-    elif name == THEIRS:
-        model = transformers.RoFormerModel(transformers.RoFormerConfig(**sizes, max_position_embeddings=longest))
-    else:
-        model = ours.RoFormerModel(ours.RoFormerConfig(**sizes))
-    return model.eval().to(device, torch.bfloat16 if device == "cuda" else torch.float32)
+    model = peers.make_encoder(name if name in (THEIRS, BERT, MODERN) else OURS, peers.Size(layers, longest=longest))
+    return model.to(device, torch.bfloat16 if device == "cuda" else torch.float32)
 
 
 def ceiling(model: ours.RoFormerModel, hidden_states: torch.Tensor) -> None:

@@ -224,7 +224,9 @@ def git(*arguments: str) -> str:
 
 
 def commit() -> str:
-    """Return the commit, with a plus sign if code has changed since."""
+    """Return the commit, with a plus sign if code has changed since; "unknown" outside a clone."""
+    if not (ROOT / ".git").exists():
+        return "unknown"
     changed = git("status", "--porcelain", "--untracked-files=no", "--", "*.py")
     return git("rev-parse", "--short=7", "HEAD") + ("+" if changed else "")
 
@@ -292,6 +294,45 @@ class Worker:
         self.close()
 
 
+class Resident:
+    """Subject in this process, with the same methods as a `Worker`.
+
+    For a GPU: processes that share one would each keep what their largest run has allocated. The peak memory is that of
+    this subject: what the others hold is subtracted.
+
+    Args:
+        make, arguments: see `Worker`.
+    """
+
+    def __init__(self, make: Callable, *arguments):
+        before = _allocated()
+        self.subject = make(*arguments)
+        self.held = _allocated() - before
+
+    def run(self, *arguments):
+        """Call the subject; return seconds, peak memory in bytes, and its result."""
+        others = _allocated() - self.held
+        if _on_gpu():
+            sys.modules["torch"].cuda.reset_peak_memory_stats()
+        seconds, result = _timed(self.subject, arguments)
+        self.held = _allocated() - others
+        return seconds, peak_memory() - others, result
+
+    def close(self) -> None:
+        del self.subject
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.close()
+
+
+def subjects(device: str) -> type[Worker] | type[Resident]:
+    """Return the class of the subjects that are measured on a device."""
+    return Worker if device == "cpu" else Resident
+
+
 def in_rounds(
     calls: dict[Name, Callable[[], Result]],
     runs: int,
@@ -357,15 +398,19 @@ def _serve(connection, make: Callable, arguments: tuple) -> None:
                 arguments = connection.recv()
             except EOFError:
                 return
-            _synchronize()
-            start = time.perf_counter()
-            result = subject(*arguments)
-            _synchronize()
-            connection.send((time.perf_counter() - start, peak_memory(), result))
+            seconds, result = _timed(subject, arguments)
+            connection.send((seconds, peak_memory(), result))
     except KeyboardInterrupt:
         pass
     except Exception as error:
         connection.send(f"{type(error).__name__}: {error}")
+
+
+def _timed(subject: Callable, arguments: tuple) -> tuple:
+    """Return the seconds that a subject takes, and its result."""
+    start = now()
+    result = subject(*arguments)
+    return now() - start, result
 
 
 def _on_gpu() -> bool:
@@ -373,9 +418,16 @@ def _on_gpu() -> bool:
     return torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized()
 
 
-def _synchronize() -> None:
+def now() -> float:
+    """Return the time in seconds, once a GPU has done its work."""
     if _on_gpu():
         sys.modules["torch"].cuda.synchronize()
+    return time.perf_counter()
+
+
+def _allocated() -> float:
+    """Return the memory of the GPU that tensors of this process hold, in bytes; 0 if it is not in use."""
+    return sys.modules["torch"].cuda.memory_allocated() if _on_gpu() else 0
 
 
 def peak_memory() -> float:

@@ -2,73 +2,109 @@
 batch.
 
     python benchmarks/padding.py [--sizes 6x256 12x768:4] [--lengths 64 512] [--batches 4 32] [--threads 1 2]
+    python benchmarks/padding.py --device cuda
 
 Lengths of the texts are drawn evenly from a range, and one text has the full length. The two run in turns in one
-process per size and number of threads. The table shows from which share on leaving padding out is faster; LEAST_SAVED
-of modeling_roformer/unpadding.py is that share.
+process per size and number of threads: on a CPU in float32, on a GPU in bfloat16. The table shows from which share on
+leaving padding out is faster, and from which the model does so by default (`is_faster_packed` in
+modeling_roformer/unpadding.py, where LEAST_SAVED is the bound of a CPU).
 """
 
+import statistics
 from collections.abc import Callable
+from functools import cache
 from itertools import product
 
 import measure
 import torch
 from rich.table import Table
 
-from modeling_roformer import RoFormerConfig, RoFormerModel, unpadding
+from modeling_roformer import RoFormerConfig, RoFormerModel
+from modeling_roformer import model as source
 from modeling_roformer.unpadding import LEAST_SAVED
 
 SHARES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)
+# Sizes, lengths of the longest text, and texts.
+CASES = {
+    "cpu": (["6x256", "12x768:4"], [64, 512], [4, 32]),
+    "cuda": (["6x256", "12x768"], [128, 512], [8, 64]),
+    "quick": (["2x64"], [16], [4]),
+}
 
 
-def make_model(layers: int, width: int, threads: int) -> Callable:
+def make_model(layers: int, width: int, device: str, threads: int) -> Callable:
     """Return the subject of a worker: a forward pass of a padded batch."""
-    unpadding.LEAST_SAVED = 1  # leave out any padding
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     heads = dict(num_attention_heads=width // 64, intermediate_size=4 * width)
     model = RoFormerModel(RoFormerConfig(vocab_size=8000, hidden_size=width, num_hidden_layers=layers, **heads)).eval()
+    model = model.to(device, torch.float32 if device == "cpu" else torch.bfloat16)
+    is_faster_packed = source.is_faster_packed
 
     @torch.no_grad()
-    def run(b: int, s: int, share: float, unpad: bool) -> float:
-        """Return the share of padding."""
-        mask = mask_of(b, s, share)
-        model(torch.randint(5, 8000, (b, s)), attention_mask=mask, unpad_inputs=unpad)
-        return 1 - mask.float().mean().item()
+    def run(b: int, s: int, share: float, unpad: bool) -> bool:
+        """Return whether the model leaves this padding out by default."""
+        by_default = []
+        source.is_faster_packed = lambda *arguments: (by_default.append(is_faster_packed(*arguments)), True)[1]
+        ids = torch.randint(5, 8000, (b, s), device=device)
+        model(ids, attention_mask=mask_of(b, s, share, device), unpad_inputs=unpad)
+        return any(by_default)
 
     return run
 
 
-def mask_of(b: int, s: int, share: float) -> torch.Tensor:
+@cache
+def mask_of(b: int, s: int, share: float, device: str) -> torch.Tensor:
     """Return the mask of texts of s tokens at most, of which about a share is padding; shape (b, s)."""
     some = torch.Generator().manual_seed(0)
     lengths = torch.randint(max(1, round(s * (1 - 2 * share))), s + 1, (b,), generator=some)
     lengths[0] = s
-    return (torch.arange(s) < lengths[:, None]).long()
+    return (torch.arange(s) < lengths[:, None]).long().to(device)
+
+
+def speed_up(subject: measure.Worker | measure.Resident, batch: tuple, runs: int) -> measure.Cell:
+    """Return how many times as fast a batch is without its padding."""
+    calls = {str(unpad): (subject, *batch, unpad) for unpad in (False, True)}
+    return measure.ratio(*measure.alternate(calls, runs).values())
+
+
+def from_share(found: list[bool]) -> str:
+    """Return the least of SHARES from which all are true."""
+    return next((f"{share:.0%}" for i, share in enumerate(SHARES) if all(found[i:])), "none")
 
 
 def main() -> None:
     parser = measure.make_parser(__doc__)
-    parser.add_argument("--sizes", nargs="+", default=["6x256", "12x768:4"], metavar="LAYERSxWIDTH[:TEXTS]")
-    parser.add_argument("--lengths", type=int, nargs="+", default=[64, 512], help="tokens of the longest text")
-    parser.add_argument("--batches", type=int, nargs="+", default=[4, 32], help="texts, where --sizes has none")
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--sizes", nargs="+", metavar="LAYERSxWIDTH[:TEXTS]")
+    parser.add_argument("--lengths", type=int, nargs="+", help="tokens of the longest text")
+    parser.add_argument("--batches", type=int, nargs="+", help="texts, where --sizes has none")
+    parser.add_argument("--threads", type=int, nargs="+", help="default: 1 and 2 on a CPU")
     parser.add_argument("--runs", type=int, default=5, help="runs, after one warm-up")
+    parser.add_argument("--quick", action="store_true", help="a small model, short texts, one run")
     chosen = parser.parse_args()
+    sizes, lengths, batches = CASES["quick" if chosen.quick else chosen.device]
+    chosen.threads = chosen.threads or ([1, 2] if chosen.device == "cpu" and not chosen.quick else [1])
+    runs = 1 if chosen.quick else chosen.runs
+    on_gpu = chosen.device == "cuda"
     columns = ("layers x width", "threads", "tokens", "texts", *(f"{share:.0%} padding" for share in SHARES))
-    table = Table(*columns, "left out by default from", title="Speed-up of leaving padding out")
+    columns += ("faster from", "left out by default from") if on_gpu else ("left out by default from",)
+    table = Table(*columns, title="Speed-up of leaving padding out")
     with measure.Figures(chosen.output) as figures, figures.console.status("") as status:
-        for size, threads in product(chosen.sizes, chosen.threads):
+        for size, threads in product(chosen.sizes or sizes, chosen.threads):
             size, _, texts = size.partition(":")
             layers, width = map(int, size.split("x"))
-            with measure.Worker(make_model, layers, width, threads) as worker:
-                for s, b in product(chosen.lengths, [int(texts)] if texts else chosen.batches):
+            with measure.subjects(chosen.device)(make_model, layers, width, chosen.device, threads) as subject:
+                for s, b in product(chosen.lengths or lengths, [int(texts)] if texts else chosen.batches or batches):
                     status.update(f"{size}, {threads} threads, {b} texts of {s} tokens")
-                    cells = []
-                    for share in SHARES:
-                        calls = {str(unpad): (worker, b, s, share, unpad) for unpad in (False, True)}
-                        cells.append(measure.ratio(*measure.alternate(calls, chosen.runs).values()))
-                    table.add_row(size, f"{threads}", f"{s}", f"{b}", *cells, f"{LEAST_SAVED / width**2 / s:.1%}")
+                    cells = [speed_up(subject, (b, s, share), runs) for share in SHARES]
+                    if on_gpu:
+                        is_faster = [statistics.median(cell.values) > 1 for cell in cells]
+                        by_default = [subject.run(b, s, share, True)[2] for share in SHARES]
+                        bounds = [from_share(is_faster), from_share(by_default)]
+                    else:
+                        bounds = [f"{LEAST_SAVED / width**2 / s:.1%}"]
+                    table.add_row(size, f"{threads}", f"{s}", f"{b}", *cells, *bounds)
         figures.add("padding", table)
 
 
