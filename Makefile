@@ -17,7 +17,7 @@ PIP := $(VENV)/bin/python -m pip --quiet --disable-pip-version-check
 # Make a temporary folder, for the commands that follow in the same line of a recipe.
 IN_FOLDER = folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT
 
-.PHONY: demo test test-random test-slow test-ray test-page test-js test-common test-clients test-floors test-floors-quick test-newest test-triton test-gpu has-gpu acceptance examples lint ruff schemas repository contracts types dist site figures figures-status clean
+.PHONY: demo test test-random test-slow test-ray test-page test-js test-common test-clients test-floors test-floors-quick test-newest test-triton test-gpu has-gpu acceptance examples lint ruff schemas repository contracts types dist site figures figures-gpu figures-status clean
 
 demo: $(PACKAGE)
 	$(VENV)/bin/python examples/demo.py
@@ -115,6 +115,14 @@ FINDS_GPU := import sys, torch; torch.cuda.is_available() or sys.exit("torch " +
 test-gpu: $(GPU_READY)
 	@$(GPU_PYTHON) -c '$(FINDS_GPU)'
 	OMP_NUM_THREADS=4 $(GPU_PYTHON) -m pytest -n 4 -rs -m cuda tests/gpu
+
+# Measure the figures of a GPU in at most 4 minutes, print them, and keep them in GPU_FIGURES. GPU_PYTHON is that of test-gpu.
+# GPU_DEVICE=cpu QUICK=1 tries every step with small models on a machine without a GPU.
+GPU_DEVICE ?= cuda
+GPU_FIGURES ?= build/figures-gpu
+figures-gpu: $(if $(filter cuda,$(GPU_DEVICE)),$(GPU_READY))
+	@$(if $(filter cuda,$(GPU_DEVICE)),$(GPU_PYTHON) -c '$(FINDS_GPU)')
+	$(GPU_PYTHON) benchmarks/gpu_figures.py --device $(GPU_DEVICE) $(if $(QUICK),--quick) --output '$(GPU_FIGURES)'
 
 has-gpu:
 	@nvidia-smi --list-gpus > /dev/null 2>&1 || { echo "nvidia-smi lists no GPU on this machine, so nothing was run" >&2; exit 2; }

@@ -3,6 +3,7 @@
     python benchmarks/figures.py [NAME …] [--force]     run what is missing or out of date, or the parts that are named
     python benchmarks/figures.py --status               list each table, and whether its code has changed since
     python benchmarks/figures.py --render               only print docs/figures/*.json into the pages
+    python benchmarks/gpu_figures.py                    run the parts that need a GPU
 
 A table stands in README.md or docs/*.md between `<!-- figure NAME: TABLE -->` and `<!-- /figure -->`. `PARTS` has the
 command of each NAME, which writes docs/figures/NAME.json with its tables. Parts run one after the other, in the order
@@ -57,12 +58,13 @@ INPUTS = {
 class Part:
     """Command of a script in this folder, and the code that it measures besides itself, as patterns of paths.
 
-    `hours`: it takes hours, so it runs only if it is named.
+    `hours`: it takes hours, so it runs only if it is named. `gpu`: it needs a GPU, so gpu_figures.py runs it.
     """
 
     command: str
     code: tuple[str, ...]
     hours: bool = False
+    gpu: bool = False
 
     @property
     def script(self) -> str:
@@ -155,8 +157,20 @@ PARTS = {
     "retrieval": of_runs("retrieval", "retrieval", "examples/train_retriever.py"),
     "reading": of_runs("retrieval", "reading", "examples/train_retriever.py"),
     "positions": of_runs("positions", "positions", POSITIONS),
-}
-# The README's rows: their text, the table of a part, the cells to show, and the words that both rows are found by.
+    "gpu-encoders": Part("encoders.py --device cuda", (MODELS,), gpu=True),
+    "gpu-padding": Part("padding.py --device cuda", (MODELS,), gpu=True),
+    "gpu-generation": Part(
+        "generation.py --device cuda --ways greedy --prompts 128 --batches 1 64 --lengths --runs 5",
+        (MODELS,), gpu=True,
+    ),
+    "gpu-embedding": Part(
+        "embedding.py --device cuda --peers --dtype bfloat16 --speed 4000 --runs 3",
+        (MODELS, TOKENIZERS, "serving/vectors/*.py"), gpu=True,
+    ),
+    "gpu-pretraining": Part("pretraining.py --device cuda", (MODELS, TRAINING), gpu=True),
+}  # fmt: skip
+# The README's rows: their text, the table of a part, the cells to show, for both or for each, and the words that both
+# rows are found by. The row of a GPU is left out while it has no results.
 SUMMARY = (
     ("forward pass, 12 layers of width 768, one text of 4,096 tokens", "inference", "forward, cpu",
      "{tokens/s} tokens/s, {peak, MB} MB", ("4,096", "RoFormer"), ("4,096", "transformers' RoFormer")),
@@ -168,6 +182,8 @@ SUMMARY = (
      "{texts/s} texts/s", ("ours, unpadded",), ("transformers' RoFormer",)),
     ("tokenization, with the same vocabulary", "tokenization", "tools",
      "{million characters/s} million characters/s", ("ids",), ("ids, transformers' RoFormerTokenizer",)),
+    ("forward pass on a GPU in bfloat16, 32 texts of 512 tokens", "gpu-encoders", "encoders",
+     ("{RoFormer} tokens/s", "{transformers' RoFormer} tokens/s"), *[("forward pass", "tokens/s")] * 2),
 )  # fmt: skip
 
 
@@ -201,21 +217,33 @@ def render(name: str, table: str | None, folder: Path = JSON) -> str | None:
     return f"{measure.to_markdown(found['tables'][table])}\n\n{measure.origin(found)}\n"
 
 
+def summary_results(folder: Path = JSON) -> dict[str, dict | None]:
+    """Return the results of the README's rows by part, None if they are missing, without those of a GPU that are."""
+    results = {name: read(name, folder) for _, name, *_ in SUMMARY}
+    return {name: found for name, found in results.items() if found or not PARTS[name].gpu}
+
+
 def summary(folder: Path = JSON) -> str | None:
     """Return the README's table, or None if results of a row are missing."""
-    results = {name: read(name, folder) for _, name, *_ in SUMMARY}
+    results = summary_results(folder)
     if not all(results.values()):
         return None
-    rows = []
-    for label, name, table, template, *wanted in SUMMARY:
-        of = results[name]["tables"][table]
-        both = (next(row for row in measure.texts_of(of) if set(words) <= set(row)) for words in wanted)
-        rows.append(
-            [label, *(template.format_map(dict(reversed([*zip(of["columns"], row, strict=True)]))) for row in both)]
-        )
+    rows = [summary_row(row, results[row[1]]) for row in SUMMARY if row[1] in results]
     columns = ["", "here", "transformers' RoFormer"]
     origins = dict.fromkeys(map(measure.origin, results.values()))
     return f"{measure.to_markdown({'columns': columns, 'rows': rows})}\n\n{' '.join(origins)}\n"
+
+
+def summary_row(row: tuple, found: dict) -> list[str]:
+    """Return the cells of one of the README's rows, from the results of its part."""
+    label, _, name, templates, *wanted = row
+    if isinstance(templates, str):
+        templates = templates, templates
+    of, cells = found["tables"][name], [label]
+    for template, words in zip(templates, wanted, strict=True):
+        texts = next(texts for texts in measure.texts_of(of) if set(words) <= set(texts))
+        cells.append(template.format_map(dict(reversed([*zip(of["columns"], texts, strict=True)]))))
+    return cells
 
 
 def rendered(page: str, folder: Path = JSON) -> str:
@@ -244,8 +272,8 @@ def status() -> None:
     blocks = [(page, match) for page in PAGES for match in BLOCK.finditer(page.read_text(encoding="utf-8"))]
     printed = 0
     for page, match in blocks:
-        names = list(dict.fromkeys(row[1] for row in SUMMARY)) if match["name"] == "summary" else [match["name"]]
-        results = {name: read(name) for name in names}
+        is_summary = match["name"] == "summary"
+        results = summary_results() if is_summary else {match["name"]: read(match["name"])}
         lines = [f"{name}: {of}" for name, found in results.items() if found and (of := changed(name, found))]
         if not all(results.values()):
             state = "not yet printed"
@@ -322,7 +350,7 @@ def main() -> None:
         return
     if not Path(modeling_roformer.__file__).is_relative_to(ROOT):
         sys.exit(f"modeling_roformer comes from {Path(modeling_roformer.__file__).parent}: install it from {ROOT}")
-    for name in chosen.names or [name for name, part in PARTS.items() if not part.hours]:
+    for name in chosen.names or [name for name, part in PARTS.items() if not (part.hours or part.gpu)]:
         found = read(name)
         if found and not changed(name, found) and not (chosen.names or chosen.force):
             print(f"{name}: current")

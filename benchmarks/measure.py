@@ -328,11 +328,6 @@ class Resident:
         self.close()
 
 
-def subjects(device: str) -> type[Worker] | type[Resident]:
-    """Return the class of the subjects that are measured on a device."""
-    return Worker if device == "cpu" else Resident
-
-
 def in_rounds(
     calls: dict[Name, Callable[[], Result]],
     runs: int,

@@ -21,7 +21,7 @@ from rich.table import Table
 
 from modeling_roformer import RoFormerConfig, RoFormerModel
 from modeling_roformer import model as source
-from modeling_roformer.unpadding import LEAST_SAVED
+from modeling_roformer.unpadding import LEAST_SAVED, is_faster_packed
 
 SHARES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)
 # Sizes, lengths of the longest text, and texts.
@@ -39,16 +39,20 @@ def make_model(layers: int, width: int, device: str, threads: int) -> Callable:
     heads = dict(num_attention_heads=width // 64, intermediate_size=4 * width)
     model = RoFormerModel(RoFormerConfig(vocab_size=8000, hidden_size=width, num_hidden_layers=layers, **heads)).eval()
     model = model.to(device, torch.float32 if device == "cpu" else torch.bfloat16)
-    is_faster_packed = source.is_faster_packed
 
     @torch.no_grad()
     def run(b: int, s: int, share: float, unpad: bool) -> bool:
         """Return whether the model leaves this padding out by default."""
-        by_default = []
-        source.is_faster_packed = lambda *arguments: (by_default.append(is_faster_packed(*arguments)), True)[1]
+        answers = []
+
+        def answer_true(*arguments, **named) -> bool:
+            answers.append(is_faster_packed(*arguments, **named))
+            return True
+
+        source.is_faster_packed = answer_true
         ids = torch.randint(5, 8000, (b, s), device=device)
         model(ids, attention_mask=mask_of(b, s, share, device), unpad_inputs=unpad)
-        return any(by_default)
+        return any(answers)
 
     return run
 
@@ -87,6 +91,7 @@ def main() -> None:
     chosen.threads = chosen.threads or ([1, 2] if chosen.device == "cpu" and not chosen.quick else [1])
     runs = 1 if chosen.quick else chosen.runs
     on_gpu = chosen.device == "cuda"
+    make = measure.Resident if on_gpu else measure.Worker
     columns = ("layers x width", "threads", "tokens", "texts", *(f"{share:.0%} padding" for share in SHARES))
     columns += ("faster from", "left out by default from") if on_gpu else ("left out by default from",)
     table = Table(*columns, title="Speed-up of leaving padding out")
@@ -94,7 +99,7 @@ def main() -> None:
         for size, threads in product(chosen.sizes or sizes, chosen.threads):
             size, _, texts = size.partition(":")
             layers, width = map(int, size.split("x"))
-            with measure.subjects(chosen.device)(make_model, layers, width, chosen.device, threads) as subject:
+            with make(make_model, layers, width, chosen.device, threads) as subject:
                 for s, b in product(chosen.lengths or lengths, [int(texts)] if texts else chosen.batches or batches):
                     status.update(f"{size}, {threads} threads, {b} texts of {s} tokens")
                     cells = [speed_up(subject, (b, s, share), runs) for share in SHARES]
