@@ -116,8 +116,8 @@ test-gpu: $(GPU_READY)
 	@$(GPU_PYTHON) -c '$(FINDS_GPU)'
 	OMP_NUM_THREADS=4 $(GPU_PYTHON) -m pytest -n 4 -rs -m cuda tests/gpu
 
-# Measure the figures of a GPU in at most 4 minutes, print them, and keep them in GPU_FIGURES. GPU_PYTHON is that of test-gpu.
-# GPU_DEVICE=cpu QUICK=1 tries every step with small models on a machine without a GPU.
+# Measure the figures of a GPU, print them, and keep them in GPU_FIGURES. GPU_PYTHON is that of test-gpu. The sizes are chosen for 4
+# minutes on an H100, which has not run it yet. GPU_DEVICE=cpu QUICK=1 tries every step with small models, without a GPU.
 GPU_DEVICE ?= cuda
 GPU_FIGURES ?= build/figures-gpu
 figures-gpu: $(if $(filter cuda,$(GPU_DEVICE)),$(GPU_READY))

@@ -33,7 +33,8 @@ COLUMNS = ("", "texts", "attention dropout", "unit", *NAMES, *(f"/ {name}" for n
 def make_forward(name: str, device: str, size: peers.Size) -> Callable:
     """Return a subject: a forward pass of texts with these lengths, padded to the longest."""
     logging.getLogger("transformers").setLevel(logging.ERROR)
-    model = peers.make_encoder(name, size).to(device, torch.bfloat16)
+    with torch.device(device):  # which draws weights faster
+        model = peers.make_encoder(name, size).to(torch.bfloat16)
     some = torch.Generator().manual_seed(0)
 
     @torch.no_grad()
@@ -47,7 +48,8 @@ def make_forward(name: str, device: str, size: peers.Size) -> Callable:
 
 def make_step(name: str, device: str, size: peers.Size, dropout: float) -> Callable:
     """Return a subject: one training step on b texts of s tokens, which returns the loss."""
-    model = peers.make_masked(name, size, dropout, HIDDEN_DROPOUT).to(device)
+    with torch.device(device):
+        model = peers.make_masked(name, size, dropout, HIDDEN_DROPOUT)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
     some = torch.Generator().manual_seed(0)
 

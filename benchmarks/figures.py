@@ -164,10 +164,10 @@ PARTS = {
         (MODELS,), gpu=True,
     ),
     "gpu-embedding": Part(
-        "embedding.py --device cuda --peers --dtype bfloat16 --speed 4000 --runs 3",
+        "embedding.py --device cuda --peers --dtype bfloat16 --speed 2000 --runs 3",
         (MODELS, TOKENIZERS, "serving/vectors/*.py"), gpu=True,
     ),
-    "gpu-pretraining": Part("pretraining.py --device cuda", (MODELS, TRAINING), gpu=True),
+    "gpu-pretraining": Part("pretraining.py --device cuda --dropout 0 --steps 10", (MODELS, TRAINING), gpu=True),
 }  # fmt: skip
 # The README's rows: their text, the table of a part, the cells to show, for both or for each, and the words that both
 # rows are found by. The row of a GPU is left out while it has no results.

@@ -20,6 +20,7 @@ import measure  # noqa: E402
 import padding  # noqa: E402
 import peers  # noqa: E402
 
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 PARTS = [name for name, part in figures.PARTS.items() if part.gpu]
 SMALL = peers.Size(layers=2, width=192, words=100, longest=32)
 
@@ -33,10 +34,8 @@ def ran(tmp_path_factory):
     """Return the output of `make figures-gpu` on a CPU, and the folder of its results."""
     folder = tmp_path_factory.mktemp("figures-gpu")
     options = ["GPU_DEVICE=cpu", "QUICK=1", f"GPU_PYTHON={sys.executable}", f"GPU_FIGURES={folder}"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        ["make", "--silent", "figures-gpu", *options], cwd=REPOSITORY, env=environment, capture_output=True, text=True
-    )
+    command = ["make", "--silent", "figures-gpu", *options]
+    done = subprocess.run(command, cwd=REPOSITORY, env=ENVIRONMENT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout, folder
 
@@ -83,7 +82,8 @@ def test_embed_is_compared_with_the_model_alone(tmp_path):
     embedding.write_pieces(tmp_path / "texts.jsonl")
     model = embedding.write_models(tmp_path, 2, 64)[peers.OURS]
     options = ["--model", model, "--texts", tmp_path / "texts.jsonl", "--quick", "--output", tmp_path / "found"]
-    subprocess.run([sys.executable, BENCHMARKS / "embedding.py", *options], check=True, capture_output=True)
+    script = [sys.executable, BENCHMARKS / "embedding.py"]
+    subprocess.run([*script, *options], env=ENVIRONMENT, check=True, capture_output=True)
     table = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))["tables"]["speed"]
     assert table["columns"] == ["", "texts/s", "tokens/s", "/ the model alone"] and len(table["rows"]) == 2
 
@@ -96,6 +96,7 @@ def test_embedding_takes_a_model_and_texts_or_makes_them(monkeypatch, capsys):
         assert_states(capsys.readouterr().err, "--model and --texts, or --peers")
 
 
+@pytest.mark.slow
 def test_a_part_that_fails_is_named_after_the_others_ran(tmp_path, monkeypatch, capsys):
     part = figures.PARTS["gpu-padding"]
     missing = figures.Part("no_such_script.py --device cuda", part.code, gpu=True)
