@@ -20,7 +20,7 @@ from transformers.masking_utils import create_bidirectional_mask, create_causal_
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .configuration import RoFormerConfig
-from .inputs import check_shape
+from .inputs import check_shape, is_flash
 from .rotary import attention_factor, rotate, rotate_query_and_key
 from .unpadding import FlatPacking, Packing
 
@@ -311,7 +311,7 @@ def check_kernel(module: MultiHeadAttention, implementation: str, query: torch.T
                 'attn_implementation="flex_attention" has no dropout: set attention_probs_dropout_prob to 0 for '
                 'training, or use "sdpa"'
             )
-    if "flash" in implementation and query.dtype not in (torch.float16, torch.bfloat16):
+    if is_flash(implementation) and query.dtype not in (torch.float16, torch.bfloat16):
         raise ValueError(
             f'attn_implementation="{implementation}" needs float16 or bfloat16, but the model is in '
             f'{str(query.dtype).removeprefix("torch.")}: load it with dtype="bfloat16", or use "sdpa"'
@@ -368,7 +368,7 @@ def _causal_mask(
             return None
         if implementation in ("sdpa", "eager"):
             return _ready_made(config, hidden_states, attention_mask[:, None, None] != 0)
-    if config.prefix_lm and "flash" in implementation:
+    if config.prefix_lm and is_flash(implementation):
         raise ValueError(f'attn_implementation="{implementation}" does not support prefix_lm: use "sdpa"')
     kwargs: dict[str, Any] = {"and_mask_function": separate, "allow_is_causal_skip": attention_mask is None}
     if config.prefix_lm and s > 1:
@@ -378,7 +378,7 @@ def _causal_mask(
 
 def separate_texts(config: RoFormerConfig, texts: FlatPacking):
     """Return the pairs within the same text, as transformers' mask functions take them."""
-    if "flash" in config._attn_implementation:
+    if is_flash(config._attn_implementation):
         raise_inseparable(f'attn_implementation="{config._attn_implementation}"')
     return packed_sequence_mask_function(texts.starts.cumsum(dim=1))
 

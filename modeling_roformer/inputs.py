@@ -89,12 +89,18 @@ def warn_of_unread(arguments: dict[str, object], forward: Callable, implementati
         arguments: keyword arguments of `forward` that it does not name; None values are ignored.
         implementation: attention implementation; one that transformers does not have may read arguments of its own.
     """
-    is_known = implementation in ("eager", "sdpa", "flex_attention") or "flash" in implementation
+    is_known = implementation in ("eager", "sdpa", "flex_attention") or is_flash(implementation)
     if not is_known or is_traced() or arguments.keys() <= KNOWN_ARGUMENTS:
         return
     for name in sorted(arguments.keys() - KNOWN_ARGUMENTS):
         if arguments[name] is not None:
             _warn_of_unread(name, forward)
+
+
+def is_flash(implementation: str) -> bool:
+    """Return whether an attention implementation of transformers is flash attention: it takes packed texts in one call,
+    needs half precision, and masks nothing but padding and later tokens."""
+    return "flash" in implementation
 
 
 @cache

@@ -32,7 +32,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from .attention import RoFormerSelfAttention, check_states, raise_inseparable
 from .configuration import RoFormerConfig
-from .inputs import check_shape, is_traced
+from .inputs import check_shape, is_flash, is_traced
 from .linear_feature_maps import (
     CHUNK,
     FEATURE_MAPS,
@@ -110,7 +110,7 @@ class RoFormerLinearSelfAttention(RoFormerSelfAttention):
     @staticmethod
     def check_implementation(config: RoFormerConfig, implementation: str | None) -> None:
         """Raise a ValueError if a kernel for softmax attention is requested and the model has no softmax attention."""
-        is_for_softmax = implementation and ("flash" in implementation or "flex" in implementation)
+        is_for_softmax = implementation and (is_flash(implementation) or "flex" in implementation)
         if is_for_softmax and not config.add_cross_attention:
             raise ValueError(
                 f'attn_implementation="{implementation}" is for softmax attention, but the model has '

@@ -33,6 +33,7 @@ from .inputs import (
     check_tokens,
     count_padding,
     given_cache,
+    is_flash,
     warn_of_unread,
 )
 from .linear_attention import RoFormerLinearSelfAttention
@@ -406,7 +407,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
         position_ids, lengths = self.positions(tokens, mask, position_ids, cache, texts)
         hidden_states = self.embeddings_project(self.embeddings(input_ids, token_type_ids, inputs_embeds, position_ids))
         kwargs |= {"past_key_values": cache, "output_attentions": output_attentions}
-        packing = self.choose_packing(config, mask, padding, texts, unpad_inputs, **kwargs)
+        packing = self.choose_packing(config, hidden_states, mask, padding, texts, unpad_inputs, **kwargs)
         mask = self.self_attention.make_mask(config, hidden_states, mask, token_type_ids, cache, texts, packing)
         if encoder_hidden_states is not None and source_mask is not None:
             source_mask = make_source_mask(config, hidden_states, source_mask, encoder_hidden_states)
@@ -578,6 +579,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
     def choose_packing(
         self,
         config: RoFormerConfig,
+        hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None,
         padding: int,
         texts: FlatPacking | None,
@@ -590,6 +592,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
         """Return how the layers compute the texts without padding, one by one; None if they compute padded rows.
 
         Args:
+            hidden_states: those that the first layer takes, shape (b, s, hidden_size).
             padding: number of tokens that may be left out (see `read_inputs`).
             texts: see `texts_in_rows`.
         """
@@ -602,7 +605,9 @@ class RoFormerModel(RoFormerPreTrainedModel):
         if padding == 0 or attention_mask is None or needs_rows or config.chunk_size_feed_forward:
             return None
         unpads = config.unpad_inputs if unpad_inputs is None else unpad_inputs
-        if not (unpads and is_faster_packed(config, attention_mask, padding) and self.self_attention.can_pack(config)):
+        dropout = config.attention_probs_dropout_prob if self.training else 0.0
+        is_faster = unpads and is_faster_packed(config, attention_mask, padding, hidden_states, dropout)
+        if not (is_faster and self.self_attention.can_pack(config)):
             return None
         return None if self._has_compiled_layers() else Packing(attention_mask)
 
@@ -616,11 +621,10 @@ class RoFormerModel(RoFormerPreTrainedModel):
         """Return whether the layers compute several texts in a row one by one, not all with a mask."""
         if output_attentions or texts.cu_seqlens is None or (output_hidden_states and texts.batch_shape[0] > 1):
             return False
-        if "flash" in config._attn_implementation:
-            return True
-        if not (self.self_attention.can_pack(config) and can_be_read(texts.starts)):
+        takes_all = is_flash(config._attn_implementation)
+        if not (self.self_attention.can_pack(config) and (takes_all or can_be_read(texts.starts))):
             return False
-        return not (self.self_attention.masks_texts and self._has_compiled_layers())
+        return takes_all or not (self.self_attention.masks_texts and self._has_compiled_layers())
 
     def _has_compiled_layers(self) -> bool:
         """Return whether layers are compiled one by one: each new set of lengths would compile them again."""

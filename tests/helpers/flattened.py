@@ -9,6 +9,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 LENGTHS = (3, 7, 1, 7, 4)
 TEXTS = [torch.randint(5, 90, (n,), generator=torch.Generator().manual_seed(i)) for i, n in enumerate(LENGTHS)]
+ENDS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
 EVERYTHING = {"return_flash_attn_kwargs": True, "return_seq_idx": True}
 
 

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from helpers.flattened import EVERYTHING, LENGTHS, TEXTS, flatten, use_varlen_attention
+from helpers.flattened import ENDS, EVERYTHING, LENGTHS, TEXTS, flatten, use_varlen_attention
 from helpers.messages import refused
 from helpers.properties import max_examples
 from helpers.seq2seq_models import SIZES
@@ -34,7 +34,6 @@ for _name in ("elu", "softmax", "cosine", "favor"):
     VARIANTS[f"linear {_name} decoder"] = {**LINEAR, "linear_feature_map": _name, **DECODER}
 VARIANTS["linear dynamic"] = {**LINEAR, "rope_parameters": {"rope_type": "dynamic", **ROPE}}
 VARIANTS["linear chunks"] = {**LINEAR, "chunk_size_feed_forward": 1}
-ENDS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
 WAYS = {
     "positions": ("position_ids",), "ends": ENDS, "ends, less": ("cu_seq_lens_q",), "seq_idx": ("seq_idx",),
     "all": ("position_ids", *ENDS, "seq_idx"),

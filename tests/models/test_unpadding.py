@@ -207,8 +207,9 @@ def test_padding_is_left_out_where_that_is_faster(monkeypatch):
 def test_elsewhere_than_on_a_cpu_only_a_kernel_for_packed_texts_is_sure_to_gain(implementation, on_gpu):
     mask, config = torch.ones(2, 200), RoFormerConfig(hidden_size=1024, num_attention_heads=16)
     config._attn_implementation = implementation
-    assert is_faster_packed(config, mask, padding=100)
-    assert is_faster_packed(config, mask.to("meta"), padding=100) == on_gpu
+    for device, expected in (("cpu", True), ("meta", on_gpu)):
+        hidden_states = torch.ones(2, 200, 1024, dtype=torch.bfloat16, device=device)
+        assert is_faster_packed(config, mask.to(device), 100, hidden_states, 0.0) == expected
 
 
 def loss_and_gradients(model, **inputs):
