@@ -176,11 +176,11 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
         trainable_rope: train the frequencies, from those of `rope_parameters` on (see rotary.py). Loading keeps
             trained ones whatever `rope_parameters` are passed; set on `model.config` afterwards, these scale them.
         sparse_prediction: in training, the MLM head computes logits only where there are labels.
-        unpad_inputs: leave padding out of the computation where every text begins with a token and that is faster: on a
-            CPU if there is much of it, and with flash attention. Hidden states of padding are then 0, and otherwise as
-            computed. Padding is computed where it has labels, in question answering, with a key-value cache,
-            `prefix_lm` or flex attention, in compiled and exported models, and when layers' outputs are requested.
-            False computes it always.
+        unpad_inputs: leave padding out of the computation where every text begins with a token and that is faster: if
+            there is much of it, on a CPU, and on a GPU in half precision without attention dropout; and with flash
+            attention. Hidden states of padding are then 0, and otherwise as computed. Padding is computed where it has
+            labels, in question answering, with a key-value cache, `prefix_lm` or flex attention, in compiled and
+            exported models, and when layers' outputs are requested. False computes it always.
         classifier_layers: layers of the classification head over the first token: 2 as in transformers, or 1, without
             the hidden layer, as in bert4keras' scripts.
         classifier_activation: activation of the hidden layer of that head, a name in `ACT2FN`; `hidden_act` if None.

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from helpers import torch_flash
 from helpers.paths import REPOSITORY
 from helpers.seq2seq_models import make_ids, padded
 from helpers.seq2seq_models import make_model as make_seq2seq
@@ -13,7 +12,7 @@ from helpers.small_models import small_model
 from helpers.training_steps import CASES, make_step, number_of_reads
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from modeling_roformer import RoFormerTokenizer
+from modeling_roformer import RoFormerTokenizer, unpadding
 
 pytestmark = pytest.mark.cuda
 LENGTHS = torch.tensor([70, 33, 70, 12])
@@ -145,41 +144,93 @@ def test_packed_texts_are_those_with_padding(variant, monkeypatch):
         torch.testing.assert_close(results[True][1][name], x, atol=1e-4, rtol=1e-3, msg=name)
 
 
-@pytest.mark.parametrize("variant", ["plain", "rotary values", "decoder"])
-def test_flash_attention_takes_packed_texts_in_one_call(variant):
-    """By default in encoders, since the kernel is sure to gain. Outputs and gradients are those of float32."""
-    head, fields = PACKED[variant]
-    choice = True if variant == "decoder" else None
-    model, batch = small_model(head, initializer_range=0.1, **fields).cuda(), on_gpu(BATCH)
-    labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
-    outputs, gradients = loss_and_gradients(model, batch, labels=labels, unpad_inputs=False)
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "attention_factor": 1.5}
+BY_KERNEL = {name: PACKED[name] for name in ("plain", "rotary values", "decoder")}
+BY_KERNEL["yarn"] = ("RoFormerForMaskedLM", {"rope_parameters": YARN})
+
+
+@pytest.fixture
+def kernel_calls(monkeypatch):
+    """Return a list of the numbers of tokens that torch's kernel for packed texts computes in each call."""
+    calls, attend = [], unpadding.attend_packed
+
+    def counted(query, *args):
+        calls.append(len(query))
+        return attend(query, *args)
+
+    monkeypatch.setattr(unpadding, "attend_packed", counted)
+    return calls
+
+
+def in_a_row(batch):
+    """Return the texts of a padded batch without padding, with positions that separate them."""
+    is_token = batch["attention_mask"].bool()
+    positions = torch.arange(is_token.shape[1], device=is_token.device).expand(is_token.shape)
+    rows = {**batch, "attention_mask": None, "position_ids": positions}
+    return {name: x[is_token][None] for name, x in rows.items() if x is not None}
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("how", ["autocast", "weights"])
+@pytest.mark.parametrize("way", ["padded", "in a row"])
+@pytest.mark.parametrize("variant", BY_KERNEL)
+def test_packed_texts_are_computed_by_torchs_kernel(variant, way, how, checkpointing, kernel_calls):
+    """By default: outputs and gradients are those of padded texts in float32."""
+    head, fields = BY_KERNEL[variant]
+    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    model, batch = small_model(head, initializer_range=0.1, **dropout, **fields).cuda().train(), on_gpu(BATCH)
+    batch["labels"] = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
+    batch["labels"][:, 0] = -100  # the collator ignores a text's first label
+    outputs, gradients = loss_and_gradients(model, batch)
     expected = {name: x.clone() for name, x in gradients.items()}
+    assert not kernel_calls
     model.zero_grad()
-    model = model.bfloat16()
-    model.set_attn_implementation(torch_flash.register())
-    seen = []
-    layer = model.roformer.encoder.layer[0]
-    hook = layer.intermediate.register_forward_pre_hook(lambda module, args: seen.append(args[0].shape[:2].numel()))
-    found, gradients = loss_and_gradients(model, batch, labels=labels, unpad_inputs=choice)
-    hook.remove()
-    assert seen == [int(MASK.sum())]
-    assert_near(found.logits[MASK.bool()], outputs.logits[MASK.bool()])
+    if checkpointing:
+        model.gradient_checkpointing_enable()
+    model = model.to(torch.bfloat16 if how == "weights" else torch.float32)
+    with torch.autocast("cuda", torch.bfloat16, enabled=how == "autocast"):
+        found = model(**(batch if way == "padded" else in_a_row(batch)))
+    found.loss.backward()
+    assert kernel_calls == [int(MASK.sum())] * (4 if checkpointing else 2)
+    logits = found.logits[MASK.bool()] if way == "padded" else found.logits[0]
+    assert_near(logits.detach(), outputs.logits[MASK.bool()].detach())
+    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     for name, x in expected.items():
         if "key.bias" not in name and "Norm" not in name:  # sums that cancel, or that torch rounds
             assert_near(gradients[name], x, share=0.1)
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_flash_attention_of_texts_of_one_length(dropout):
-    model = small_model(hidden_size=128, attention_probs_dropout_prob=dropout, hidden_dropout_prob=0.0).cuda()
-    ids = IDS.clamp(min=5).cuda()
-    expected = model(ids).last_hidden_state
-    model = model.bfloat16()
-    model.set_attn_implementation(torch_flash.register())
-    assert_near(model(ids).last_hidden_state, expected)
-    model.train()
-    one, other = model(ids).last_hidden_state, model(ids).last_hidden_state
-    assert torch.equal(one, other) == (dropout == 0)
+@torch.no_grad()
+@pytest.mark.parametrize("way", ["padded", "in a row"])
+def test_a_later_token_does_not_change_earlier_logits_of_a_packed_decoder(way, kernel_calls):
+    model = small_model("RoFormerForCausalLM", is_decoder=True, use_cache=False).cuda().bfloat16()
+    batch = on_gpu(BATCH)
+    other = batch | {"input_ids": batch["input_ids"].clone()}
+    other["input_ids"][1, 20] += 1
+    one, other = (model(**(x if way == "padded" else in_a_row(x))).logits for x in (batch, other))
+    if way == "in a row":
+        one, other = (x[0].split(LENGTHS.tolist())[1] for x in (one, other))
+    else:
+        one, other = one[1], other[1]
+    assert torch.equal(one[:20], other[:20]) and not torch.equal(one[20:33], other[20:33])
+    assert len(kernel_calls) == 4
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("width", "number"), [(24, 0), (32, 2), (512, 2), (528, 0)])
+def test_heads_that_the_kernel_cannot_take_have_sdpa(width, number, kernel_calls):
+    """Two heads of 12, 16, 256 and 264."""
+    model, batch = small_model(hidden_size=width, initializer_range=0.1).cuda(), on_gpu(BATCH)
+    expected = model(**batch).last_hidden_state[MASK.bool()]
+    assert_near(model.bfloat16()(**batch).last_hidden_state[MASK.bool()], expected)
+    assert len(kernel_calls) == number
+
+
+def test_attention_that_is_dropped_out_has_sdpa(kernel_calls):
+    model, batch = small_model(attention_probs_dropout_prob=0.5, hidden_dropout_prob=0.0), on_gpu(BATCH)
+    model = model.cuda().bfloat16().train()
+    one, other = model(**batch).last_hidden_state, model(**batch).last_hidden_state
+    assert not torch.equal(one, other) and not kernel_calls
 
 
 LINEAR = {
