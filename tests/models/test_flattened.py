@@ -170,6 +170,13 @@ def test_flash_attention_gets_all_texts_in_one_call(way, is_decoder, monkeypatch
     assert (found - expected).float().pow(2).mean().sqrt() < 0.05
 
 
+def test_flash_attention_refuses_the_prefixes_of_several_texts(monkeypatch):
+    model = small_model(**DECODER, prefix_lm=True).bfloat16()
+    model.config._attn_implementation, _ = use_varlen_attention(monkeypatch)
+    with refused(ValueError, "attn_implementation", "attention_mask"):
+        model(**flatten(names=ENDS))
+
+
 def test_half_precision_in_training():
     """Short texts in bfloat16 have a function of their own."""
     model = small_model("RoFormerForCausalLM", **DECODER, hidden_dropout_prob=0, attention_probs_dropout_prob=0)

@@ -15,7 +15,7 @@ from helpers.waits import host_reads
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from modeling_roformer.unpadding import is_faster_packed, packed_dtype, packed_kernel
+from modeling_roformer.unpadding import attend_packed, is_faster_packed, packed_dtype, packed_kernel
 
 HALF = torch.bfloat16
 DECODER = {"is_decoder": True, "use_cache": False}
@@ -130,6 +130,30 @@ def test_under_autocast_the_dtype_is_that_of_autocast(batch, checkpointing, monk
     for name, x in expected_gradients.items():
         if "key.bias" not in name:
             assert_near(gradients[name], x, share=0.1)
+
+
+@torch.no_grad()
+def test_projections_in_float32_are_cast_as_sdpa_casts_them(monkeypatch):
+    model = make_model()
+    expected = model(**flatten()).last_hidden_state
+    calls = use_packed_kernel(monkeypatch)
+    for layer in model.encoder.layer:
+        layer.attention.self.query.register_forward_hook(lambda module, args, output: output.float())
+    with torch.autocast("cpu", HALF):
+        found = model(**flatten()).last_hidden_state
+    assert len(calls) == 2
+    assert_near(found, expected)
+
+
+@pytest.mark.parametrize(("training", "dropout"), [(True, 0.3), (False, 0.0)])
+def test_the_choice_to_pack_knows_the_dropout_of_the_call(training, dropout, monkeypatch):
+    seen = []
+    monkeypatch.setattr("modeling_roformer.model.is_faster_packed", lambda *args: seen.append(args))
+    model = make_model(attention_probs_dropout_prob=0.3).to(HALF).train(training)
+    model(**BATCHES["padded"])
+    (_, mask, padding, hidden_states, found), *others = seen
+    assert (found, padding, hidden_states.shape, hidden_states.dtype) == (dropout, 7, (3, 6, 32), HALF) and not others
+    assert torch.equal(mask, MASK)
 
 
 @pytest.mark.parametrize("batch", BATCHES)
@@ -251,6 +275,19 @@ GPU = torch.device("cuda:0")
 def test_torch_has_the_kernel(kernel_of_torch):
     varlen = pytest.importorskip("torch.nn.attention.varlen", reason="torch 2.9 has no kernel for packed texts")
     assert packed_kernel(GPU) is varlen.varlen_attn
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_torchs_kernel_takes_the_arguments(is_causal, monkeypatch):
+    """On tensors without values, of which it computes the shapes."""
+    varlen = pytest.importorskip("torch.nn.attention.varlen", reason="torch 2.9 has no kernel for packed texts")
+    monkeypatch.setattr("modeling_roformer.unpadding.packed_kernel", lambda device: varlen.varlen_attn)
+    query, key, value = (torch.ones(22, 2, 16, dtype=HALF, device="meta", requires_grad=True) for _ in range(3))
+    ends = torch.ones(6, dtype=torch.int32, device="meta")
+    found = attend_packed(query, key, value, ends, 7, 0.5, is_causal)
+    assert (found.shape, found.dtype) == (query.shape, HALF)
+    found.sum().backward()
+    assert query.grad.shape == key.grad.shape == value.grad.shape == query.shape
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta", "mps", "xpu"])
