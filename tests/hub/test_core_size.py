@@ -14,7 +14,7 @@ import core_size
 
 def test_the_published_code_stays_small():
     files, statements = core_size.published()
-    assert files <= 19 and statements <= 3020
+    assert files <= 19 and statements <= 3050
 
 
 def test_a_call_stays_short():
