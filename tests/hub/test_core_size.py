@@ -14,12 +14,12 @@ import core_size
 
 def test_the_published_code_stays_small():
     files, statements = core_size.published()
-    assert files <= 19 and statements <= 3050
+    assert files <= 19 and statements <= 3080
 
 
 def test_a_call_stays_short():
     functions, files, statements = core_size.calls()["here"]
-    assert functions <= 40 and files <= 7 and statements <= 260
+    assert functions <= 40 and files <= 7 and statements <= 270
 
 
 def test_forward_stays_on_one_screen():
