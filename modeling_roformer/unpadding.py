@@ -21,8 +21,8 @@ from .inputs import can_be_read, check_shape, is_flash, is_transformed
 # Padding per text, times hidden_size², from which on packed texts are faster on a CPU: 8 tokens at width 256, 1 at 768.
 LEAST_SAVED = 2**19
 # Share of padding in a batch from which on torch's kernel for packed texts is faster on a GPU. The bound itself has not
-# been measured: `benchmarks/padding.py --device cuda` does so. On an H200 in bfloat16, the kernel took 2 to 10 % longer than SDPA where there was no padding, and the
-# whole model 0.41 times as long at 77 % of padding.
+# been measured: `benchmarks/padding.py --device cuda` does so. On an H200 in bfloat16, the kernel took 2 to 10 % longer
+# than SDPA where there was no padding, and the whole model 0.41 times as long at 77 % of padding.
 LEAST_SHARE = 0.1
 signature = cache(inspect.signature)  # every layer asks for it
 
