@@ -43,11 +43,13 @@ def read_arguments() -> argparse.Namespace:
     add("--seed", type=int, default=0, help="seed of weights, order, masks and dropout")
     add("--cache", help="folder for the tokenized corpus; default: that of datasets")
     add("--num-proc", type=int, help="number of processes that tokenize")
-    add("--device-tokens", type=int, default=16_384, help="maximum number of tokens that a device computes at once")
+    add(
+        "--device-tokens", type=int, help="tokens that a device computes at once; default: by a GPU's memory, or 16,384"
+    )
     add("--save-steps", type=int, default=500, help="steps between checkpoints, and between evaluations")
     add("--logging-steps", type=int, default=50, help="steps between log entries")
     add("--report-to", default="none", help="where the log goes too, such as tensorboard")
-    add("--bf16", action="store_true", help="bfloat16 autocast")
+    add("--bf16", action=argparse.BooleanOptionalAction, help="bfloat16 autocast; default: on a GPU that has it")
     add("--compile", action="store_true", help="torch.compile the model")
     chosen = parser.parse_args()
     if chosen.tokenizer is None and chosen.start is None:

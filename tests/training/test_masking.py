@@ -49,6 +49,46 @@ def test_numbers_are_the_same_ones_everywhere():
     assert uniform((0, 0), (0, 0, 0), 2).tolist() == uniform((0, 0), (0, 0, 0), 9)[:2].tolist()
 
 
+def masked_one_by_one(tokenizer, piece, key, share):
+    """A piece's ids and labels by the rule, token by token, so that a run of an earlier version goes on as it began."""
+    n = len(piece["input_ids"])
+    draws = uniform(key, (piece["epoch"], piece["document"], piece["piece"]), 3 * n)
+    word_of, first = [], []
+    for token in range(n):
+        if token == 0 or piece["word_starts"][token]:
+            first.append(token)
+        word_of.append(len(first) - 1)
+    least = min(draws[token] for token in first)
+    ordinary = [i for i in range(len(tokenizer)) if i not in tokenizer.all_special_ids]
+    ids, labels = piece["input_ids"].tolist(), [-100] * n
+    for token, word in enumerate(word_of):
+        draw, what, other = draws[first[word]], draws[n + token], draws[2 * n + token]
+        if draw < share or draw == least:
+            labels[token] = ids[token]
+            if what < 0.8:
+                ids[token] = tokenizer.mask_token_id
+            elif what < 0.9:
+                ids[token] = ordinary[int(other * len(ordinary))]
+    return ids, labels
+
+
+def test_the_masks_of_a_batch_are_those_of_the_rule(tokenizer):
+    pieces = [
+        {**make_piece(document, document % 3, document % 2, 1 + 7 * document, word=1 + document % 4), **more}
+        for document, more in enumerate([{}, {"share": 0.5}, {"share": 0.01}] * 5)
+    ]
+    pieces[3]["word_starts"][:] = False
+    batch = MaskingCollator(tokenizer, seed=3, stage=2)(pieces)
+    assert all(values.dtype == torch.int64 for values in batch.values())
+    for row, piece in enumerate(pieces):
+        ids, labels = masked_one_by_one(tokenizer, piece, (3, 2), piece.get("share", 0.15))
+        padding = [0] * (batch["input_ids"].shape[1] - len(ids) - 2)
+        ends = tokenizer.cls_token_id, tokenizer.sep_token_id
+        assert batch["input_ids"][row].tolist() == [ends[0], *ids, ends[1], *padding]
+        assert batch["labels"][row].tolist() == [-100, *labels, -100, *([-100] * len(padding))]
+        assert batch["attention_mask"][row].tolist() == [1] * (len(ids) + 2) + padding
+
+
 def test_shares(tokenizer):
     batch = MaskingCollator(tokenizer)([make_piece(document) for document in range(1000)])
     ids, labels = batch["input_ids"][:, 1:-1], batch["labels"][:, 1:-1]

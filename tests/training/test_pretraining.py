@@ -12,6 +12,7 @@ import torch
 from helpers.messages import refused
 from helpers.paths import REPOSITORY
 from helpers.small_models import TINY
+from helpers.waits import host_reads
 from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM
 
@@ -228,6 +229,33 @@ def test_a_gradient_that_is_not_finite(run, uninterrupted, tmp_path, monkeypatch
             run(tmp_path / "run")
     run(tmp_path / "run")
     assert_same_weights(tmp_path / "run", uninterrupted)
+
+
+def test_how_often_a_step_waits_for_the_device(run, tmp_path):
+    """Twice in each part of its batch, for the labels and for the texts, and once for the gradients, whose norms CUDA
+    copies in the meantime."""
+    steps = {n: [Stage(32, 8, n, 1e-3)] for n in (2, 5)}
+    options = {"device_tokens": 128, "save_steps": 100, "logging_steps": 100}  # two parts
+    reads = {n: host_reads(lambda n=n: run(tmp_path / str(n), steps[n], **options)) for n in steps}
+    assert reads[5] - reads[2] == {"tolist": 3 * (2 * 2 + 1)}
+
+
+def test_bfloat16_is_the_default_where_a_gpu_has_it(run, tmp_path, monkeypatch):
+    """And is recorded, so that a run that was begun without it does not go on with it."""
+    stage = [Stage(32, 4, 1, 1e-3)]
+
+    def recorded(name, **options):
+        run(tmp_path / name, stage, **options)
+        arguments = json.loads((tmp_path / name / "settings.json").read_text())["settings"]["arguments"]
+        return arguments.get("bf16")
+
+    assert recorded("none") is None and recorded("unset", bf16=None) is False
+    monkeypatch.setattr("modeling_roformer.training.pretraining.pretrain.has_bfloat16", lambda: True)
+    assert recorded("default") is True and recorded("chosen", bf16=False) is False
+    ours, theirs = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("default", "chosen"))
+    assert not all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    with refused(TrainingError, tmp_path / "none", "different arguments"):
+        run(tmp_path / "none", stage)
 
 
 def test_bad_settings_are_refused_before_anything_begins(run, tmp_path, monkeypatch):

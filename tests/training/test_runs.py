@@ -149,8 +149,8 @@ def trainer(folder, **arguments):
     model = RoFormerForSequenceClassification(RoFormerConfig(vocab_size=50, num_labels=2, **TINY))
     rows = [{"input_ids": torch.tensor([1, i, 2]), "labels": i % 2} for i in range(3, 11)]
     arguments = TrainingArguments(
-        str(folder), max_steps=4, per_device_train_batch_size=2, report_to=[], use_cpu=True, logging_steps=1,
-        **arguments,
+        str(folder), per_device_train_batch_size=2, report_to=[], use_cpu=True,
+        **{"max_steps": 4, "logging_steps": 1, **arguments},
     )  # fmt: skip
     return Trainer(model, arguments, train_dataset=rows, eval_dataset=rows, callbacks=[FiniteCallback()])
 
@@ -169,6 +169,30 @@ def test_a_loss_that_is_not_finite(tmp_path, monkeypatch):
         of.train()
     assert weight.isfinite().all() and torch.equal(weight, before[-1])
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
+
+
+@pytest.mark.parametrize(("arguments", "steps", "saved"), [
+    ({"save_steps": 2}, 3, "checkpoint-2"), ({"save_steps": 3}, 2, None), ({"max_steps": 3}, 2, None),
+    ({"eval_strategy": "steps", "eval_steps": 3}, 2, None), ({"logging_steps": 1}, 2, None),
+])  # fmt: skip
+def test_a_gradient_that_is_read_a_step_late(tmp_path, monkeypatch, arguments, steps, saved):
+    """As on CUDA: before the next step, or what is saved, evaluated or logged; and its own step and name are told."""
+    monkeypatch.setattr("modeling_roformer.training.runs.finite_callback._reads_later", lambda device: True)
+    of = trainer(tmp_path, **{"logging_steps": 100, "save_steps": 100, **arguments})
+    begun, ended = [], []
+    monkeypatch.setattr(of, "evaluate", lambda **_: pytest.fail("evaluated"))
+
+    def spoil(gradient):
+        begun.append(of.state.global_step)
+        return gradient * (math.inf if of.state.global_step == 2 else 1)
+
+    of.model.classifier.out_proj.bias.register_hook(spoil)
+    monkeypatch.setattr(of.callback_handler, "on_optimizer_step", lambda *_: ended.append(of.state.global_step) or _[2])
+    with pytest.raises(NotFinite, match=r"gradient of classifier.out_proj.bias is not finite in step 3"):
+        of.train()
+    assert (begun[-1], ended[-1]) == (steps, 2)
+    checkpoint = last_checkpoint(tmp_path)
+    assert checkpoint == (saved and str(tmp_path / saved))
 
 
 def test_a_weight_that_is_not_finite_before_the_first_step(tmp_path):

@@ -5,12 +5,15 @@ one with another number of processes or workers, reads the same pieces with the 
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import datasets
 import numpy as np
+import pyarrow as pa
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from .documents import SPECIAL_TOKENS
 from .stages import Stage
 
 IGNORED = -100  # label of a token that is not predicted
@@ -56,31 +59,32 @@ class MaskingCollator:
         self.key, self.share, self.replaced, self.random = (seed, stage), share, replaced, random
 
     def __call__(self, pieces: Sequence[Mapping]) -> dict[str, torch.Tensor]:
-        masked = [self.mask(piece) for piece in pieces]
-        shape = len(masked), max(len(ids) for ids, _ in masked) + 2
-        batch = {
-            "input_ids": torch.full(shape, self.pad_id),
-            "attention_mask": torch.zeros(shape, dtype=torch.long),
-            "labels": torch.full(shape, IGNORED),
-        }
-        for row, (ids, labels) in enumerate(masked):
-            end = len(ids) + 1
-            batch["input_ids"][row, 0], batch["input_ids"][row, end] = self.cls_id, self.sep_id
-            batch["input_ids"][row, 1:end] = torch.from_numpy(ids)
-            batch["labels"][row, 1:end] = torch.from_numpy(labels)
-            batch["attention_mask"][row, : end + 1] = 1
-        return batch
+        lengths = np.array([len(piece["input_ids"]) for piece in pieces])
+        rows, places = np.arange(len(pieces)).repeat(lengths), np.arange(lengths.sum())
+        places += 1 - (lengths.cumsum() - lengths).repeat(lengths)  # after [CLS]
+        shape = len(pieces), lengths.max() + SPECIAL_TOKENS
+        input_ids, labels = np.full(shape, self.pad_id), np.full(shape, IGNORED)
+        input_ids[rows, places], labels[rows, places] = self.mask(pieces, lengths, rows)
+        input_ids[:, 0], input_ids[np.arange(len(pieces)), lengths + 1] = self.cls_id, self.sep_id
+        mask = np.arange(shape[1]) < (lengths + SPECIAL_TOKENS)[:, None]
+        batch = {"input_ids": input_ids, "attention_mask": mask.astype(np.int64), "labels": labels}
+        return {name: torch.from_numpy(values) for name, values in batch.items()}
 
-    def mask(self, piece: Mapping) -> tuple[np.ndarray, np.ndarray]:
-        """Return the masked ids of a piece and its labels, int64 of shape (n,) each."""
-        ids = np.asarray(piece["input_ids"]).astype(np.int64)
-        counter = tuple(int(piece[name]) for name in ("epoch", "document", "piece"))
-        of_words, what, other = uniform(self.key, counter, 3 * len(ids)).reshape(3, -1)
-        starts = np.asarray(piece["word_starts"], dtype=bool).copy()
-        starts[:1] = True  # a piece may begin inside a word, if that is longer than a piece
-        of_words = of_words[starts]
-        chosen_words = (of_words < piece.get("share", self.share)) | (of_words == of_words.min())
-        chosen = chosen_words[np.cumsum(starts) - 1]
+    def mask(self, pieces: Sequence[Mapping], lengths: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the masked ids of all pieces and their labels, int64 of shape (n,) each.
+
+        `lengths` are the numbers of tokens of the pieces, and `rows` the piece of each of the n tokens.
+        """
+        ids = np.concatenate([piece["input_ids"] for piece in pieces]).astype(np.int64)
+        starts = np.concatenate([piece["word_starts"] for piece in pieces]).astype(bool)
+        starts[lengths.cumsum() - lengths] = True  # a piece may begin inside a word, if that is longer than a piece
+        counters = ([int(piece[name]) for name in ("epoch", "document", "piece")] for piece in pieces)
+        draws = [uniform(self.key, counter, 3 * n).reshape(3, n) for counter, n in zip(counters, lengths, strict=True)]
+        of_words, what, other = np.concatenate(draws, axis=1)
+        of_words, rows = of_words[starts], rows[starts]
+        shares = np.array([piece.get("share", self.share) for piece in pieces])
+        least = np.minimum.reduceat(of_words, np.searchsorted(rows, np.arange(len(pieces))))
+        chosen = ((of_words < shares[rows]) | (of_words == least[rows]))[starts.cumsum() - 1]
         labels = np.where(chosen, ids, IGNORED)
         ids[chosen & (what < self.replaced)] = self.mask_id
         swapped = chosen & (what >= self.replaced) & (what < self.replaced + self.random)
@@ -101,7 +105,7 @@ class StageExamples(torch.utils.data.Dataset):
     """
 
     def __init__(self, pieces: datasets.Dataset, stage: Stage, seed: int = 0, number: int = 0):
-        self.pieces, self.stage, self.key = pieces, stage, (seed, number)
+        self.pieces, self.stage, self.key = pieces.with_format("arrow"), stage, (seed, number)
         self._order = -1, np.arange(0)
 
     def __len__(self) -> int:
@@ -116,14 +120,13 @@ class StageExamples(torch.utils.data.Dataset):
         rows = [int(self.order(epoch)[place]) for epoch, place in zip(epochs, places, strict=True)]
         first, last = self.stage.masked
         steps = max(1, self.stage.steps - 1)
-        columns = self.pieces[rows]
         return [
             {
                 "epoch": int(epoch),
                 "share": first + (last - first) * (index // self.stage.batch_size) / steps,
-                **{name: column[i] for name, column in columns.items()},
+                **piece,
             }
-            for i, (index, epoch) in enumerate(zip(indices, epochs, strict=True))
+            for index, epoch, piece in zip(indices, epochs, _read(self.pieces, rows), strict=True)
         ]
 
     def order(self, epoch: int) -> np.ndarray:
@@ -134,15 +137,30 @@ class StageExamples(torch.utils.data.Dataset):
         return self._order[1]
 
 
+def _read(pieces: datasets.Dataset, rows: Sequence[int]) -> list[dict]:
+    """Return rows of `pieces`, which has the format "arrow": that of numpy takes several times as long."""
+    table = pieces[rows]
+    columns = [_in_numpy(column.combine_chunks()) for column in table.columns]
+    return [dict(zip(table.column_names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def _in_numpy(column: pa.Array) -> Sequence:
+    """Return the values of a column; lists are views of one array."""
+    if not isinstance(column, (pa.ListArray, pa.LargeListArray)):
+        return column.to_numpy(zero_copy_only=False)
+    values, ends = column.values.to_numpy(zero_copy_only=False), column.offsets.to_numpy()
+    return [values[first:last] for first, last in pairwise(ends)]
+
+
 class HeldOutBatches(Sequence):
     """Batches of held-out pieces (rows of `cut_documents`), with the same masks each time."""
 
     def __init__(self, pieces: datasets.Dataset, collator: MaskingCollator, batch_size: int):
-        self.pieces, self.collator, self.batch_size = pieces, collator, batch_size
+        self.pieces, self.collator, self.batch_size = pieces.with_format("arrow"), collator, batch_size
 
     def __len__(self) -> int:
         return -(-len(self.pieces) // self.batch_size)
 
     def __getitem__(self, number: int) -> dict[str, torch.Tensor]:
         rows = range(number * self.batch_size, min((number + 1) * self.batch_size, len(self.pieces)))
-        return self.collator([{"epoch": 0, **self.pieces[row]} for row in rows])
+        return self.collator([{"epoch": 0, **piece} for piece in _read(self.pieces, rows)])

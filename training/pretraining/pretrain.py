@@ -28,7 +28,7 @@ from ...model_cards import published_name
 from ...output.console import no_transformers_bar
 from ..comparing.curves import draw_curves, read_logs
 from ..errors import TrainingError
-from ..runs.device import ON_CPU, processes
+from ..runs.device import ON_CPU, has_bfloat16, processes, tokens_at_once
 from ..runs.run_folder import Run, last_checkpoint, start_run, write_json
 from .documents import Corpus
 from .masking import HeldOutBatches, MaskingCollator, StageExamples
@@ -47,7 +47,7 @@ def pretrain(
     output: str | Path,
     held_out: Corpus | None = None,
     seed: int = 0,
-    device_tokens: int = 16_384,
+    device_tokens: int | None = None,
     resume: bool = False,
     **arguments,
 ) -> PreTrainedModel:
@@ -61,9 +61,11 @@ def pretrain(
         output: folder of the run; see the module's docstring.
         held_out: documents for `eval_loss` and `eval_accuracy`; 15 % of their words are replaced by [MASK].
         seed: seed of order, masks and dropout.
-        device_tokens: maximum number of tokens that a device computes at once; larger batches are accumulated.
+        device_tokens: maximum number of tokens that a device computes at once; larger batches are accumulated. None
+            for what the memory of a GPU allows, or 16,384 on other devices.
         resume: whether to go on with a run in `output` that was stopped.
-        arguments: fields of `TrainingArguments`: `bf16`, `torch_compile`, `save_steps`, `logging_steps` …
+        arguments: fields of `TrainingArguments`: `torch_compile`, `save_steps`, `logging_steps` … `bf16` is True by
+            default on a GPU that has bfloat16.
 
     Returns:
         The trained model, which is also saved in `output/model` with the tokenizer.
@@ -77,6 +79,11 @@ def pretrain(
             f"the tokenizer has {len(tokenizer):,} entries, but the model {model.config.vocab_size:,}: give the model "
             "the tokenizer's vocabulary with `roformer vocab-init`"
         )
+    if device_tokens is None:
+        device_tokens = tokens_at_once(model.config.num_hidden_layers, model.config.hidden_size)
+    bf16 = has_bfloat16() and not arguments.get("fp16")
+    if arguments.get("bf16") is None and (bf16 or "bf16" in arguments):  # what was not given is not recorded
+        arguments["bf16"] = bf16
     for stage in stages:  # before the first begins
         _device_batch(stage, device_tokens)
     documents = len(corpus.documents())
@@ -137,6 +144,7 @@ def _train_stage(
         "ddp_find_unused_parameters": getattr(model.config, "add_pooling_layer", False),  # only a pooler is unused
         "dataloader_num_workers": 0 if ON_CPU else 2,
         "dataloader_pin_memory": not ON_CPU,
+        "accelerator_config": {"non_blocking": not ON_CPU},  # otherwise each copy of a batch waits for the device
     }
     arguments = TrainingArguments(str(folder), **settings | arguments)
     arguments._n_gpu = min(1, arguments.n_gpu)  # use torchrun for several GPUs; DataParallel is not supported

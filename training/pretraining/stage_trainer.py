@@ -37,9 +37,9 @@ class StageTrainer(Trainer):
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
-        labels = inputs["labels"][inputs["labels"] != IGNORED]
-        self.right += (outputs["logits"].detach().argmax(-1) == labels).sum()
-        self.labels += len(labels)
+        logits = outputs["logits"].detach()
+        self.right += (logits.argmax(-1) == _labels(logits, inputs["labels"])).sum()
+        self.labels += len(logits)
         return (loss, outputs) if return_outputs else loss
 
     def _mean(self, sums: Sequence[float], number: float) -> list[float]:
@@ -62,14 +62,23 @@ class StageTrainer(Trainer):
         with torch.no_grad(), self.accelerator.autocast():
             for place in range(self.args.process_index, len(self.held_out), self.args.world_size):
                 batch = self._prepare_inputs(self.held_out[place])
-                labels = batch["labels"][batch["labels"] != IGNORED]
                 logits = model(**batch).logits.float()
+                labels = _labels(logits, batch["labels"])
                 parts = cross_entropy(logits, labels, reduction="sum"), (logits.argmax(-1) == labels).sum()
                 sums, number = [a + b.item() for a, b in zip(sums, parts, strict=True)], number + len(labels)
         metrics = dict(zip(("eval_loss", "eval_accuracy"), self._mean(sums, number), strict=True))
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
+
+
+def _labels(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return the labels of the rows of logits, shape (n,): those of (b, s) that are not -100.
+
+    The host knows how many there are from the logits. Indexing by a mask would wait for the device to count them.
+    """
+    labels = labels.flatten()
+    return labels[torch.nonzero_static(labels != IGNORED, size=len(logits)).squeeze(1)]
 
 
 class _LastStep(TrainerCallback):

@@ -20,29 +20,49 @@ class FiniteCallback(TrainerCallback):
 
     Gradients are checked before the step that they would change the weights by, weights before the first step, before
     each checkpoint and at the end, losses and scores whenever they are logged. So no checkpoint has NaN, and NaN is
-    never the best score.
+    never the best score. On CUDA, the check of a gradient is read one step later, since the host would have to wait for
+    the device, but before a checkpoint, an evaluation or a log entry.
 
     >>> Trainer(model, arguments, train_dataset=texts, callbacks=[FiniteCallback()])
     """
 
+    def __init__(self):
+        self._unread: tuple[int, list[str], _HostCopy] | None = None  # a step, and the norms of its gradients by name
+
     def on_train_begin(self, args, state, control, model, **kwargs):
         args.logging_nan_inf_filter = False  # it would replace such losses in the log
+        self._unread = None  # of a training that was stopped
         _require_weights(model, "before the first step: start from another checkpoint")
 
     def on_pre_optimizer_step(self, args, state, control, model, **kwargs):
         if args.fp16:  # its scaler skips such steps
             return
-        gradients = ((name, weight.grad) for name, weight in model.named_parameters() if weight.grad is not None)
-        if name := _first_not_finite(gradients):
-            _fail(f"the gradient of {name} is not finite", f"in step {state.global_step + 1:,}")
+        self._read()
+        gradients = _local((name, weight.grad) for name, weight in model.named_parameters() if weight.grad is not None)
+        if gradients:
+            self._unread = state.global_step + 1, [*gradients], _HostCopy(_norms(gradients.values()))
+            if not _reads_later(args.device):
+                self._read()
+
+    def _read(self) -> None:
+        """Raise NotFinite if one of the norms that are not read yet is not finite."""
+        if self._unread is not None:
+            step, names, norms = self._unread
+            self._unread = None
+            for name, norm in zip(names, norms.read(), strict=True):
+                if not math.isfinite(norm):
+                    _fail(f"the gradient of {name} is not finite", f"in step {step:,}")
 
     def on_step_end(self, args, state, control, model, **kwargs):
+        if control.should_log or control.should_save or control.should_evaluate:
+            self._read()
         if control.should_save or control.should_evaluate:
             _require_weights(model, f"after step {state.global_step:,}: use a lower learning rate")
 
     on_epoch_end = on_step_end
 
     def on_train_end(self, args, state, control, model, **kwargs):
+        self._read()
         _require_weights(model, f"after step {state.global_step:,}: use a lower learning rate")
 
     def on_log(self, args, state, control, logs, **kwargs):
@@ -54,6 +74,26 @@ class FiniteCallback(TrainerCallback):
     on_predict = on_evaluate
 
 
+class _HostCopy:
+    """Copy of a tensor on the host. The host waits for it when it is read, and on CUDA only then."""
+
+    def __init__(self, values: torch.Tensor):
+        self.values = values.to("cpu", non_blocking=values.is_cuda)
+        self.done = torch.Event(values.device) if values.is_cuda else None
+        if self.done is not None:
+            self.done.record()
+
+    def read(self) -> list[float]:
+        if self.done is not None:
+            self.done.synchronize()
+        return self.values.tolist()
+
+
+def _reads_later(device: torch.device) -> bool:
+    """Return whether a device is so far behind the host that waiting for it costs time."""
+    return device.type == "cuda"
+
+
 @torch.no_grad()
 def first_not_finite(model: nn.Module) -> str | None:
     """Return the name of a parameter or a buffer that is not finite, or None. Of sharded ones, check the local
@@ -62,13 +102,24 @@ def first_not_finite(model: nn.Module) -> str | None:
 
 
 def _first_not_finite(tensors: Iterable[tuple[str, torch.Tensor]]) -> str | None:
-    local = {name: x.to_local() if isinstance(x, DTensor) else x for name, x in tensors}
-    local = {name: x.detach() for name, x in local.items() if x.is_floating_point() and not x.is_sparse}
-    # Sums are several times faster than isfinite, and a finite sum has finite terms. One device sync for all.
-    sums = [x.sum(dtype=torch.float64 if x.dtype == torch.float64 else torch.float32) for x in local.values()]
-    if not sums or torch.stack([total.to(sums[0]) for total in sums]).isfinite().all():
+    local = _local(tensors)
+    # Norms are several times faster than isfinite, and a finite norm has finite terms. One device sync for all.
+    if not local or _norms(local.values()).isfinite().all():
         return None
     return next((name for name, x in local.items() if not x.isfinite().all()), None)
+
+
+def _local(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Return the dense tensors of real numbers by name; of sharded ones, the local shard."""
+    local = {name: x.to_local() if isinstance(x, DTensor) else x for name, x in tensors}
+    return {name: x.detach() for name, x in local.items() if x.is_floating_point() and not x.is_sparse}
+
+
+def _norms(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
+    """Return the norm of each tensor, in float32 at least: squares overflow float16."""
+    tensors = [*tensors]
+    dtype = torch.float64 if any(x.dtype == torch.float64 for x in tensors) else torch.float32
+    return torch.stack([norm.to(tensors[0].device) for norm in torch._foreach_norm(tensors, 2, dtype)])
 
 
 def _require_weights(model: nn.Module, when: str) -> None:
