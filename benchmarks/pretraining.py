@@ -36,8 +36,8 @@ PRETRAIN, BARE, WORKER = "pretrain", "the bare step", "one worker's batches"
 LENGTH, MEAN = 512, 145  # tokens of a piece: at most, and on average
 DOCUMENTS = 2_000
 VOCAB = measure.ROOT / "examples" / "roformer-mini-zh" / "vocab.txt"
-# Pieces a step, steps before the first turn, those before the clock starts in a turn, and those of a turn.
-AMOUNTS = {"cpu": (16, 1, 1, 2), "cuda": (128, 50, 10, 20)}
+# Pieces a step, steps before the first turn, those before the clock starts in a turn, and those of a turn; turns.
+AMOUNTS = {"cpu": (16, 1, 1, 2, 3), "cuda": (128, 50, 10, 20, 3), "quick": (4, 1, 1, 2, 2)}
 
 
 class Measured(Exception):
@@ -163,12 +163,12 @@ def main() -> None:
     parser = measure.make_parser(__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: a GPU, if there is one")
     parser.add_argument("--quick", action="store_true", help="one small size and few steps, to see that it works")
-    parser.add_argument("--sizes", nargs="+", default=["mini", "base"], help="as of `pretrain_mlm.py --config`")
-    parser.add_argument("--dropout", type=float, nargs="+", default=[0.0, 0.1], help="of attention")
+    parser.add_argument("--sizes", nargs="+", help="as of `pretrain_mlm.py --config`; default: mini base")
+    parser.add_argument("--dropout", type=float, nargs="+", help="of attention; default: 0 0.1")
     parser.add_argument("--batch", type=int, help="pieces a step; default: 16 on a CPU, 128 on a GPU")
     parser.add_argument("--steps", type=int, help="steps of a turn; default: 2 on a CPU, 20 on a GPU")
     parser.add_argument("--warm-up", type=int, help="steps before the first turn; default: 1 on a CPU, 50 on a GPU")
-    parser.add_argument("--runs", type=int, default=3, help="turns")
+    parser.add_argument("--runs", type=int, help="turns; default: 3")
     chosen = parser.parse_args()
     if chosen.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch looks for a GPU, which `pretrain` would take
@@ -176,11 +176,11 @@ def main() -> None:
     if chosen.device == "cuda" and not has_gpu:
         parser.error("torch finds no GPU: leave out --device cuda")
     chosen.device = "cuda" if has_gpu else "cpu"
-    batch, warm_up, chosen.settle, steps = AMOUNTS[chosen.device]
-    if chosen.quick:
-        chosen.sizes, chosen.dropout, chosen.runs, batch, warm_up, chosen.settle, steps = ["tiny"], [0.1], 2, 4, 1, 1, 2
-    for name, usual in {"batch": batch, "warm_up": warm_up, "steps": steps}.items():
-        setattr(chosen, name, getattr(chosen, name) or usual)
+    batch, warm_up, settle, steps, runs = AMOUNTS["quick" if chosen.quick else chosen.device]
+    sizes, dropout = (["tiny"], [0.1]) if chosen.quick else (["mini", "base"], [0.0, 0.1])
+    usual = dict(batch=batch, warm_up=warm_up, settle=settle, steps=steps, runs=runs, sizes=sizes, dropout=dropout)
+    for name, value in usual.items():
+        setattr(chosen, name, getattr(chosen, name, None) or value)
 
     logging.getLogger("transformers").setLevel(logging.ERROR)
     datasets.disable_progress_bars()

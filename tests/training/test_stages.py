@@ -94,3 +94,25 @@ def test_every_epoch_has_every_piece_in_an_order_of_its_own():
     for other in (4, 1), (3, 2):
         changed = StageExamples(pieces, examples.stage, *other)
         assert changed.order(0).tolist() != epochs[0]
+
+
+def test_the_pieces_of_a_step_by_length():
+    """A step has the same pieces as without, shortest first, whoever asks for which; steps lie across epochs."""
+    lengths = [7, 3, 9, 3, 1, 8, 2, 6, 5, 4]
+    pieces = datasets.Dataset.from_dict({"piece": range(10), "input_ids": [[0] * n for n in lengths]})
+    stage = Stage(12, 4, 10, 1e-3, masked=[0.3, 0.1])
+    as_drawn, by_length = (
+        StageExamples(pieces, stage, 3, 1, by_length=by).__getitems__([*range(40)]) for by in (False, True)
+    )
+
+    def named(row):
+        return row["epoch"], int(row["piece"]), row["share"]
+
+    for first in range(0, 40, 4):
+        drawn, found = as_drawn[first : first + 4], by_length[first : first + 4]
+        assert sorted(map(named, found)) == sorted(map(named, drawn))
+        sizes = [len(row["input_ids"]) for row in found]
+        assert sizes == sorted(sizes) == [lengths[int(row["piece"])] for row in found]
+    assert [*map(named, by_length)] != [*map(named, as_drawn)]
+    again = StageExamples(pieces, stage, 3, 1, by_length=True)
+    assert [named(row) for row in again.__getitems__([25, 7, 11])] == [named(by_length[i]) for i in (25, 7, 11)]

@@ -11,6 +11,7 @@ import datasets
 import numpy as np
 import pyarrow as pa
 import torch
+from pyarrow.compute import list_value_length
 from transformers import PreTrainedTokenizerBase
 
 from .documents import SPECIAL_TOKENS
@@ -102,11 +103,13 @@ class StageExamples(torch.utils.data.Dataset):
         pieces: rows of `cut_documents`.
         stage: determines the number of examples and the share of masked words.
         seed, number: determine the order. `number` is that of the stage.
+        by_length: sort the pieces of each step by length. The parts of a large batch then have less padding.
     """
 
-    def __init__(self, pieces: datasets.Dataset, stage: Stage, seed: int = 0, number: int = 0):
+    def __init__(self, pieces: datasets.Dataset, stage: Stage, seed: int = 0, number: int = 0, by_length: bool = False):
         self.pieces, self.stage, self.key = pieces.with_format("arrow"), stage, (seed, number)
-        self._order = -1, np.arange(0)
+        self._order = self._sorted = -1, np.arange(0)
+        self._lengths = list_value_length(self.pieces["input_ids"][:]).to_numpy() if by_length else None
 
     def __len__(self) -> int:
         return self.stage.batch_size * self.stage.steps
@@ -116,8 +119,10 @@ class StageExamples(torch.utils.data.Dataset):
 
     def __getitems__(self, indices: list[int]) -> list[dict]:
         """Return rows of `pieces` with their `epoch` and the `share` of words to mask."""
-        epochs, places = np.divmod(np.array(indices, dtype=np.int64), len(self.pieces))
-        rows = [int(self.order(epoch)[place]) for epoch, place in zip(epochs, places, strict=True)]
+        if self._lengths is not None:
+            size = self.stage.batch_size
+            indices = [int(self._by_length(index // size)[index % size]) for index in indices]
+        epochs, rows = self._place(indices)
         first, last = self.stage.masked
         steps = max(1, self.stage.steps - 1)
         return [
@@ -128,6 +133,19 @@ class StageExamples(torch.utils.data.Dataset):
             }
             for index, epoch, piece in zip(indices, epochs, _read(self.pieces, rows), strict=True)
         ]
+
+    def _place(self, indices: Sequence[int]) -> tuple[np.ndarray, list[int]]:
+        """Return the epoch of each example and its row of `pieces`."""
+        epochs, places = np.divmod(np.array(indices, dtype=np.int64), len(self.pieces))
+        return epochs, [int(self.order(epoch)[place]) for epoch, place in zip(epochs, places, strict=True)]
+
+    def _by_length(self, step: int) -> np.ndarray:
+        """Return the examples of a step, sorted by length."""
+        if self._sorted[0] != step:
+            examples = np.arange(step * self.stage.batch_size, (step + 1) * self.stage.batch_size)
+            lengths = self._lengths[self._place(examples)[1]]
+            self._sorted = step, examples[np.argsort(lengths, kind="stable")]
+        return self._sorted[1]
 
     def order(self, epoch: int) -> np.ndarray:
         """Return the numbers of all pieces in the order of an epoch."""

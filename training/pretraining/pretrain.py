@@ -157,7 +157,7 @@ def _train_stage(
     trainer = StageTrainer(
         model,
         arguments,
-        train_dataset=StageExamples(corpus.pieces(tokenizer, stage.length), stage, seed, number),
+        train_dataset=StageExamples(corpus.pieces(tokenizer, stage.length), stage, seed, number, by_length=not ON_CPU),
         data_collator=MaskingCollator(tokenizer, seed, number),
         held_out=batches,
     )
