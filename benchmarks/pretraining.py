@@ -122,7 +122,7 @@ class Turns(TrainerCallback):
 
 @contextmanager
 def in_turns(chosen: argparse.Namespace, progress: Callable[[str], None]) -> Iterator[list[Turns]]:
-    """Have `pretrain` take turns with the bare step in a block, and yield a list that will have its `Turns`."""
+    """Make `pretrain` take turns with the bare step in a block, and yield a list that will have its `Turns`."""
     from modeling_roformer.training.pretraining import pretrain as module
 
     usual, found = module.StageTrainer, []
@@ -170,8 +170,9 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, help="steps before the first turn; default: 1 on a CPU, 50 on a GPU")
     parser.add_argument("--runs", type=int, help="turns; default: 3")
     chosen = parser.parse_args()
+    # `pretrain` takes the GPU that torch finds when it is imported, which is why the functions import it.
     if chosen.device == "cpu":
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch looks for a GPU, which `pretrain` would take
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     has_gpu = torch.cuda.is_available()
     if chosen.device == "cuda" and not has_gpu:
         parser.error("torch finds no GPU: leave out --device cuda")

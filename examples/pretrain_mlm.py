@@ -49,7 +49,8 @@ def read_arguments() -> argparse.Namespace:
     add("--save-steps", type=int, default=500, help="steps between checkpoints, and between evaluations")
     add("--logging-steps", type=int, default=50, help="steps between log entries")
     add("--report-to", default="none", help="where the log goes too, such as tensorboard")
-    add("--bf16", action=argparse.BooleanOptionalAction, help="bfloat16 autocast; default: on a GPU that has it")
+    add("--bf16", action="store_true", default=None, help="bfloat16 autocast; default: on a GPU that has it")
+    add("--no-bf16", dest="bf16", action="store_false", help="float32 on a GPU too")
     add("--compile", action="store_true", help="torch.compile the model")
     chosen = parser.parse_args()
     if chosen.tokenizer is None and chosen.start is None:

@@ -1,4 +1,4 @@
-"""How many tokens a device computes at once, and in which precision, without a GPU."""
+"""Choice of the tokens that a device computes at once, and of the precision, tested without a GPU."""
 
 from types import SimpleNamespace
 

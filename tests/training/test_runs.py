@@ -176,7 +176,7 @@ def test_a_loss_that_is_not_finite(tmp_path, monkeypatch):
     ({"eval_strategy": "steps", "eval_steps": 3}, 2, None), ({"logging_steps": 1}, 2, None),
 ])  # fmt: skip
 def test_a_gradient_that_is_read_a_step_late(tmp_path, monkeypatch, arguments, steps, saved):
-    """As on CUDA: before the next step, or what is saved, evaluated or logged; and its own step and name are told."""
+    """Reading late, as on CUDA, comes before the next step, and before a checkpoint, an evaluation or a log entry."""
     monkeypatch.setattr("modeling_roformer.training.runs.finite_callback._reads_later", lambda device: True)
     of = trainer(tmp_path, **{"logging_steps": 100, "save_steps": 100, **arguments})
     begun, ended = [], []
