@@ -195,6 +195,17 @@ def test_a_gradient_that_is_read_a_step_late(tmp_path, monkeypatch, arguments, s
     assert checkpoint == (saved and str(tmp_path / saved))
 
 
+def test_a_gradient_is_read_at_once_if_a_signal_may_save(tmp_path, monkeypatch):
+    monkeypatch.setattr("modeling_roformer.training.runs.finite_callback._reads_later", lambda device: True)
+    of = trainer(tmp_path, logging_steps=100, save_steps=100)
+    of.args.enable_jit_checkpoint = True  # only now: as an argument, it would set a handler of signals
+    weight = of.model.classifier.out_proj.weight
+    weight.register_hook(lambda gradient: gradient * (math.inf if of.state.global_step == 2 else 1))
+    with pytest.raises(NotFinite, match=r"in step 3"):
+        of.train()
+    assert weight.isfinite().all()
+
+
 def test_a_weight_that_is_not_finite_before_the_first_step(tmp_path):
     of = trainer(tmp_path)
     of.model.classifier.out_proj.bias.data[0] = math.inf

@@ -41,7 +41,8 @@ class FiniteCallback(TrainerCallback):
         gradients = _local((name, weight.grad) for name, weight in model.named_parameters() if weight.grad is not None)
         if gradients:
             self._unread = state.global_step + 1, [*gradients], _HostCopy(_norms(gradients.values()))
-            if not _reads_later(args.device):
+            # A signal may save a checkpoint before the next step.
+            if args.enable_jit_checkpoint or not _reads_later(args.device):
                 self._read()
 
     def _read(self) -> None:
