@@ -41,6 +41,7 @@ from .linear_feature_maps import (
     redraw_features,
     training_steps,
 )
+from .model import RoFormerPreTrainedModel
 from .rotary import rotate
 from .unpadding import FlatPacking, Packing
 
@@ -457,3 +458,6 @@ class LinearAttentionCache(Cache):
 
     def __init__(self, config: RoFormerConfig):
         super().__init__(layers=[LinearAttentionLayerCache() for _ in range(config.num_hidden_layers)])
+
+
+RoFormerPreTrainedModel.attention_classes["linear"] = RoFormerLinearSelfAttention

@@ -36,7 +36,6 @@ from .inputs import (
     is_flash,
     warn_of_unread,
 )
-from .linear_attention import RoFormerLinearSelfAttention
 from .loading import LoadedWhole
 from .rotary import (
     check_length,
@@ -257,7 +256,7 @@ class RoFormerPreTrainedModel(LoadedWhole, PreTrainedModel):
 
     config: RoFormerConfig
     config_class = RoFormerConfig
-    attention_classes: dict[str, Any] = {"softmax": RoFormerSelfAttention, "linear": RoFormerLinearSelfAttention}
+    attention_classes: dict[str, Any] = {"softmax": RoFormerSelfAttention}  # other kinds add themselves
     base_model_prefix = "roformer"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
@@ -284,8 +283,15 @@ class RoFormerPreTrainedModel(LoadedWhole, PreTrainedModel):
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
         """Return the implementation as transformers does; raise a ValueError if this model's attention has none."""
-        self.attention_classes[self.config.attention_type].check_implementation(self.config, requested_attention)
+        self.attention_class().check_implementation(self.config, requested_attention)
         return super().get_correct_attn_implementation(requested_attention, is_init_check)
+
+    def attention_class(self) -> type[RoFormerSelfAttention]:
+        """Return the self-attention of the config's kind; raise a ValueError if its file was not imported."""
+        kind = self.config.attention_type
+        if kind not in self.attention_classes:
+            raise ValueError(f'attention_type="{kind}" is not in the code of this model: install modeling_roformer')
+        return self.attention_classes[kind]
 
     @torch.no_grad()
     def _init_weights(self, module: Any) -> None:
@@ -326,7 +332,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
         self.embeddings_project = nn.Identity()
         if config.embedding_size != config.hidden_size:
             self.embeddings_project = nn.Linear(config.embedding_size or config.hidden_size, config.hidden_size)
-        self.self_attention = self.attention_classes[config.attention_type]
+        self.self_attention = self.attention_class()
         self.encoder = RoFormerEncoder(config, self.self_attention)
         if config.add_pooling_layer:
             self.pooler = RoFormerPooler(config)

@@ -168,7 +168,7 @@ def kept_frequencies(
     """
     if is_traced() or offset is not None or depends_on_length(config):
         return scaled_inverse_frequencies(config, lengths, device, width, offset)
-    key = device, width, repr(config.rope_parameters)
+    key = device, width, repr(getattr(config, "rope_parameters", PAPER_ROPE))
     if key in _kept:
         return _kept[key]
     with torch.inference_mode(False):  # autograd takes no tensors of the inference mode

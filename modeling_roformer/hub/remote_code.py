@@ -24,7 +24,8 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
 
     These are the Python files, and config.json and tokenizer_config.json with `auto_map`, which replace the folder's
     own. `auto_map` has every Auto class that this package supports, whatever the folder holds: for any other,
-    transformers would silently use its own class. The folder of a model for triplets gets its pipeline too.
+    transformers would silently use its own class. Only the folder of a model for triplets has the class for triplets,
+    of which transformers has none, and its pipeline; only that of a model with linear attention has its code.
 
     Raises:
         ValueError: the folder's model is not one that this package computes, or its configuration is invalid.
@@ -53,7 +54,13 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
     config.pop("custom_pipelines", None)  # transformers would run the code that a stranger's entry names
     classes = {"AutoConfig": config_class} | auto_model_classes(config_class)
     also_needed = []
-    if "RoFormerForTripletMatching" in (config.get("architectures") or ()):
+    if config.get("attention_type") == "linear":
+        from .. import linear_models
+
+        classes = {auto_class: getattr(linear_models, cls.__name__, cls) for auto_class, cls in classes.items()}
+    if "RoFormerForTripletMatching" not in (config.get("architectures") or ()):
+        classes.pop("AutoModelForTripletMatching", None)  # transformers has no class for triplets to fall back to
+    else:
         from ..triplet_pipeline import TASK, TripletMatchingPipeline
 
         classes[AUTO_CLASS_FOR_TRIPLETS] = classes["AutoModelForTripletMatching"]

@@ -20,6 +20,7 @@ __all__ = [
 ]  # fmt: skip
 
 if is_torch_available():
+    from .. import linear_attention  # noqa: F401, it adds its kind to the models
     from ..heads import (
         RoFormerForCausalLM,
         RoFormerForMaskedLM,

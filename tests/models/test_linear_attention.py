@@ -296,9 +296,10 @@ def test_gradients(name, fields):
     q, k, v = (torch.randn(1, 140, 1, 4, generator=generator, dtype=torch.float64) for _ in range(3))
     keep = torch.rand(1, 140, generator=generator) < 0.8
     angles = torch.rand(1, 140, 1, config.rotary_dim // 2, generator=generator)
+    rotation = torch.stack((angles.cos(), angles.sin()), dim=-1)
 
     def attend(q, k, v):
-        return attention.attend_linearly(q, k, v, (angles.cos(), angles.sin()), keep)[0]
+        return attention.attend_linearly(q, k, v, (rotation,), keep)[0]
 
     inputs = tuple(x.requires_grad_() for x in (q, k, v))
     assert torch.autograd.gradcheck(attend, inputs, fast_mode=True, atol=1e-6)

@@ -352,5 +352,5 @@ def test_inputs_of_another_kind_are_named(name, inputs, facts):
 
 def test_each_module_of_models_has_tests_of_its_name():
     modules = {path.stem for path in (REPOSITORY / "modeling_roformer").glob("*.py")} - {"__init__", "__main__"}
-    tests = {path.stem.removeprefix("test_") for path in (REPOSITORY / "tests" / "models").glob("test_*.py")}
+    tests = {path.stem.removeprefix("test_") for path in (REPOSITORY / "tests").rglob("test_*.py")}
     assert "model" in modules and modules - tests == set()

@@ -181,7 +181,7 @@ def test_dynamic_takes_the_length_from_positions_that_are_given(monkeypatch):
             plain = small_model()
             expected = torch.tensor(expected_frequencies("dynamic", length), dtype=torch.float64)
             with monkeypatch.context() as patch:
-                patch.setattr(model_module, "scaled_inverse_frequencies", lambda *args, known=expected: known)
+                patch.setattr(model_module, "kept_frequencies", lambda *args, known=expected: known)
                 known = plain(ids[i : i + 1], position_ids=positions[i : i + 1], attention_mask=mask[i : i + 1])
             torch.testing.assert_close(found[i], known.last_hidden_state[0], atol=1e-5, rtol=0)
         shared = model(ids, position_ids=positions[:1]).last_hidden_state
