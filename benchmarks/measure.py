@@ -220,15 +220,19 @@ def installed(package: str) -> str | None:
 
 
 def git(*arguments: str) -> str:
-    return subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True).stdout.strip()
+    """Return what a command of git prints, or "" where there is no git."""
+    try:
+        return subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True).stdout.strip()
+    except FileNotFoundError:
+        return ""
 
 
 def commit() -> str:
-    """Return the commit, with a plus sign if code has changed since; "unknown" outside a clone."""
+    """Return the commit, with a plus sign if code has changed since; "unknown" outside a clone and without git."""
     if not (ROOT / ".git").exists():
         return "unknown"
     changed = git("status", "--porcelain", "--untracked-files=no", "--", "*.py")
-    return git("rev-parse", "--short=7", "HEAD") + ("+" if changed else "")
+    return (git("rev-parse", "--short=7", "HEAD") or "unknown") + ("+" if changed else "")
 
 
 def machine() -> dict:

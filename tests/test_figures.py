@@ -137,6 +137,14 @@ def test_a_measured_cell_shows_the_median_and_keeps_the_quartiles(tmp_path, monk
     )
 
 
+def test_the_commit_is_unknown_without_git(tmp_path, monkeypatch):
+    (tmp_path / ".git").mkdir()
+    monkeypatch.setattr(measure, "ROOT", tmp_path)
+    assert measure.commit() == "unknown"  # git does not take the folder
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert measure.commit() == "unknown"
+
+
 def test_nothing_is_written_if_a_script_fails(tmp_path):
     with pytest.raises(ValueError), measure.Figures(tmp_path / "name"):
         raise ValueError
