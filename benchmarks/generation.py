@@ -101,7 +101,8 @@ def measure_speed(models: dict, chosen: argparse.Namespace, progress: Callable[[
                 case = f"{b} × {s:,}"
                 takes_part = {n: m for n, m in models.items() if "static" not in way or n != LINEAR}
                 calls = {n: partial(generate, m, b, s, chosen.new_tokens, way) for n, m in takes_part.items()}
-                runs = chosen.runs if b * s < 4096 else max(1, chosen.runs // 3)
+                is_long = chosen.device == "cpu" and b * s >= 4096
+                runs = max(1, chosen.runs // 3) if is_long else chosen.runs
                 found = in_turn(calls, runs, lambda text, case=case, way=way: progress(f"{way}, {case}: {text}"))
                 for name, (prefill, step) in found.items():
                     ratios = [measure.ratio(found[peer][1], step) for peer in (THEIRS, GPT2)]
@@ -143,7 +144,7 @@ def main() -> None:
         "--lengths", type=int, nargs="*", default=[1024, 4096, 16384], help="of the second table; none leaves it out"
     )
     parser.add_argument("--new-tokens", type=int, default=33, help="at least 2")
-    parser.add_argument("--runs", type=int, default=9, help="per median; a third of it for long prompts")
+    parser.add_argument("--runs", type=int, default=9, help="per median; a third of it for long prompts on a CPU")
     parser.add_argument("--quick", action="store_true", help="small models, few and short prompts, one run")
     chosen = parser.parse_args()
     sizes = (6, 256, 4, 12_000) if chosen.device == "cpu" else (12, 768, 12, 50_000)

@@ -1,6 +1,7 @@
 """benchmarks/generation.py, with small models and short prompts."""
 
 import json
+from argparse import Namespace
 
 import pytest
 import torch
@@ -46,3 +47,14 @@ def test_each_way_and_each_length_has_a_row(tmp_path, monkeypatch, capfd, one_th
 def test_one_new_token_has_no_decoding(monkeypatch, capfd, one_thread):
     code, _, error = run_script(BENCHMARKS / "generation.py", ["--new-tokens", "1"], monkeypatch, capfd)
     assert code == 2 and "--new-tokens" in error
+
+
+@pytest.mark.parametrize(("device", "expected"), [("cpu", [9, 3]), ("cuda", [9, 9])])
+def test_long_batches_have_fewer_runs_on_a_cpu_only(monkeypatch, one_thread, device, expected):
+    import generation
+
+    runs = []
+    monkeypatch.setattr(generation, "in_turn", lambda calls, number, progress: runs.append(number) or {})
+    sizes = {"ways": ["greedy"], "prompts": [128], "batches": [1, 64], "new_tokens": 2, "runs": 9}
+    generation.measure_speed({}, Namespace(device=device, **sizes), print)
+    assert runs == expected
