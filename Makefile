@@ -116,13 +116,13 @@ test-gpu: $(GPU_READY)
 	@$(GPU_PYTHON) -c '$(FINDS_GPU)'
 	OMP_NUM_THREADS=4 $(GPU_PYTHON) -m pytest -n 4 -rs -m cuda tests/gpu
 
-# Measure the figures of a GPU, print them, and keep them in GPU_FIGURES. GPU_PYTHON is that of test-gpu. The sizes are chosen for 4
-# minutes on an H100, which has not run it yet. GPU_DEVICE=cpu QUICK=1 tries every step with small models, without a GPU.
+# Measure the figures of a GPU, print them, and keep them in GPU_FIGURES, by default build/figures-gpu. GPU_PYTHON is that of
+# test-gpu. The sizes are chosen for 4 minutes on an H100, which has not run it yet. GPU_DEVICE=cpu QUICK=1 tries every step with
+# small models, without a GPU.
 GPU_DEVICE ?= cuda
-GPU_FIGURES ?= build/figures-gpu
 figures-gpu: $(if $(filter cuda,$(GPU_DEVICE)),$(GPU_READY))
 	@$(if $(filter cuda,$(GPU_DEVICE)),$(GPU_PYTHON) -c '$(FINDS_GPU)')
-	$(GPU_PYTHON) benchmarks/gpu_figures.py --device $(GPU_DEVICE) $(if $(QUICK),--quick) --output '$(GPU_FIGURES)'
+	$(GPU_PYTHON) benchmarks/gpu_figures.py --device $(GPU_DEVICE) $(if $(QUICK),--quick) $(if $(GPU_FIGURES),--output '$(GPU_FIGURES)')
 
 has-gpu:
 	@nvidia-smi --list-gpus > /dev/null 2>&1 || { echo "nvidia-smi lists no GPU on this machine, so nothing was run" >&2; exit 2; }

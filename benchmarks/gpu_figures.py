@@ -4,30 +4,35 @@
     python benchmarks/gpu_figures.py --device cpu --quick     try every script with small models, without a GPU
 
 The scripts are the parts of benchmarks/figures.py that need a GPU. Their results are in FOLDER/NAME.json: copied into
-docs/figures/, they are printed into the pages by `python benchmarks/figures.py --render`.
+docs/figures/, they are printed into the pages by `python benchmarks/figures.py --render`. A part that fails leaves its
+earlier results there, which are not printed here. FOLDER is build/figures-gpu, or build/figures-gpu-trial on a CPU and
+with --quick.
 """
 
 import argparse
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import figures
 import measure
 
+from modeling_roformer.files import write_whole
+
 SECTION = "## On a GPU\n"
 
 
 def run(name: str, device: str, quick: bool, folder: Path) -> bool:
-    """Run the script of a part, and return whether it succeeded."""
+    """Run the script of a part, and return whether there are results of it."""
     script, *options = figures.PARTS[name].command.replace("--device cuda", f"--device {device}").split()
     options += [*["--quick"] * quick, "--output", str(folder / name)]
     begun = time.monotonic()
     done = subprocess.run([sys.executable, figures.BENCHMARKS / script, *options])
     print(f"{name}: {time.monotonic() - begun:.0f} s\n", flush=True)
-    return done.returncode == 0
+    return done.returncode == 0 and (folder / f"{name}.json").exists()
 
 
 def section(folder: Path) -> str:
@@ -46,13 +51,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--quick", action="store_true", help="small models, few texts, one run")
-    parser.add_argument("--output", type=Path, default=measure.ROOT / "build" / "figures-gpu", metavar="FOLDER")
+    parser.add_argument("--output", type=Path, metavar="FOLDER")
     chosen = parser.parse_args()
-    parts = [name for name, part in figures.PARTS.items() if part.gpu]
-    for name in parts:
-        (chosen.output / f"{name}.json").unlink(missing_ok=True)  # so that no earlier result is printed as this one's
-    failed = [name for name in parts if not run(name, chosen.device, chosen.quick, chosen.output)]
-    print(f"docs/figures.md:\n\n{section(chosen.output)}\nREADME.md:\n\n{rows(chosen.output)}\n")
+    trial = "-trial" if chosen.quick or chosen.device == "cpu" else ""
+    output = chosen.output or measure.ROOT / "build" / f"figures-gpu{trial}"
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        own = tempfile.TemporaryDirectory(prefix="running-", dir=output)
+    except OSError as error:
+        parser.error(f"results cannot be written to {output}, {error.strerror}: give another folder to --output")
+    failed = []
+    with own as folder:
+        for name in [name for name, part in figures.PARTS.items() if part.gpu]:
+            if run(name, chosen.device, chosen.quick, Path(folder)):
+                write_whole(output / f"{name}.json", (Path(folder) / f"{name}.json").read_text(encoding="utf-8"))
+            else:
+                failed.append(name)
+        print(f"docs/figures.md:\n\n{section(Path(folder))}\nREADME.md:\n\n{rows(Path(folder))}\n")
     if failed:
         sys.exit(f"these parts failed, as their output above says: {', '.join(failed)}")
 

@@ -1,5 +1,6 @@
 """The scripts of `make figures-gpu`, with small models on a CPU, and what they have in common."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -108,7 +109,61 @@ def test_a_part_that_fails_is_named_after_the_others_ran(tmp_path, monkeypatch, 
         gpu_figures.main()
     assert_states(str(stop.value), "failed", "gpu-encoders")
     assert "gpu-padding" not in str(stop.value)
+    assert (tmp_path / "gpu-encoders.json").read_text() == "of an earlier run"
     assert "| 2x64 |" in capsys.readouterr().out
+
+
+@pytest.fixture
+def parts_of_scripts(tmp_path, monkeypatch):
+    """Replace the parts by two scripts, `first` and `second`, and return the folder in which a test writes them."""
+    names = ("first", "second")
+    monkeypatch.setattr(figures, "PARTS", {name: figures.Part(f"{name}.py", (), gpu=True) for name in names})
+    monkeypatch.setattr(figures, "SUMMARY", ())
+    monkeypatch.setattr(figures, "BENCHMARKS", tmp_path)
+    return tmp_path
+
+
+def run_parts(monkeypatch, *options):
+    monkeypatch.setattr(sys, "argv", ["gpu_figures.py", "--device", "cpu", *map(str, options)])
+    gpu_figures.main()
+
+
+WRITES = """
+import sys
+from pathlib import Path
+Path(sys.argv[sys.argv.index("--output") + 1] + ".json").write_text("new")
+"""
+
+
+def test_a_part_without_results_has_failed_and_earlier_results_stay(parts_of_scripts, monkeypatch):
+    (parts_of_scripts / "first.py").write_text("")
+    (parts_of_scripts / "second.py").write_text(WRITES)
+    output = parts_of_scripts / "output"
+    output.mkdir()
+    for name in ("first", "second"):
+        (output / f"{name}.json").write_text("old")
+    with pytest.raises(SystemExit, match="failed.*: first$"):
+        run_parts(monkeypatch, "--output", output)
+    assert {path.name: path.read_text() for path in output.iterdir()} == {"first.json": "old", "second.json": "new"}
+
+
+def test_a_trial_leaves_the_results_of_a_gpu(parts_of_scripts, monkeypatch):
+    for name in ("first", "second"):
+        (parts_of_scripts / f"{name}.py").write_text(WRITES)
+    monkeypatch.setattr(measure, "ROOT", parts_of_scripts)
+    monkeypatch.setattr(gpu_figures, "section", lambda folder: "")
+    run_parts(monkeypatch, "--quick")
+    assert [path.name for path in (parts_of_scripts / "build").iterdir()] == ["figures-gpu-trial"]
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_a_part_runs(parts_of_scripts, monkeypatch, capsys):
+    for name in ("first", "second"):
+        (parts_of_scripts / f"{name}.py").write_text(f"open({str(parts_of_scripts / 'ran')!r}, 'w')")
+    (parts_of_scripts / "file").write_text("")
+    with pytest.raises(SystemExit):
+        run_parts(monkeypatch, "--output", parts_of_scripts / "file")
+    assert_states(capsys.readouterr().err, "cannot be written", "another folder")
+    assert not (parts_of_scripts / "ran").exists()
 
 
 def test_the_layers_of_all_encoders_have_as_many_parameters():
@@ -174,6 +229,15 @@ def test_the_peak_memory_of_a_subject_leaves_out_the_others(monkeypatch):
 ])  # fmt: skip
 def test_the_share_is_the_least_from_which_all_are_faster(found, share):
     assert padding.from_share(found) == share
+
+
+@pytest.mark.parametrize("case", padding.CASES)
+def test_a_batch_has_the_share_of_padding_that_its_column_states(case):
+    _, lengths, batches = padding.CASES[case]
+    for s, b, share in itertools.product(lengths, batches, padding.SHARES):
+        mask = padding.mask_of(b, s, share, "cpu")
+        assert 0 <= (mask == 0).sum().item() - share * b * s < 1
+        assert mask[0].all() and mask[:, 0].all()
 
 
 def test_a_batch_is_computed_without_its_padding_and_the_default_is_told(monkeypatch):
