@@ -4,7 +4,7 @@ batch.
     python benchmarks/padding.py [--sizes 6x256 12x768:4] [--lengths 64 512] [--batches 4 32] [--threads 1 2]
     python benchmarks/padding.py --device cuda
 
-Lengths of the texts are drawn evenly from a range, and one text has the full length. The two run in turns in one
+Lengths of the texts are spread evenly over a range, and one text has the full length. The two run in turns in one
 process per size and number of threads: on a CPU in float32, on a GPU in bfloat16. The table shows from which share on
 leaving padding out is faster, and from which the model does so by default (`is_faster_packed` in
 modeling_roformer/unpadding.py, where LEAST_SAVED is the bound of a CPU).
@@ -59,11 +59,13 @@ def make_model(layers: int, width: int, device: str, threads: int) -> Callable:
 
 @cache
 def mask_of(b: int, s: int, share: float, device: str) -> torch.Tensor:
-    """Return the mask of texts of s tokens at most, of which about a share is padding; shape (b, s)."""
-    some = torch.Generator().manual_seed(0)
-    lengths = torch.randint(max(1, round(s * (1 - 2 * share))), s + 1, (b,), generator=some)
-    lengths[0] = s
-    return (torch.arange(s) < lengths[:, None]).long().to(device)
+    """Return the mask of texts of s tokens at most; a share of it, rounded up to a token, is padding; shape (b, s)."""
+    others = b - 1  # the first text has no padding
+    mean = share * b * s / max(1, others)
+    widths = (torch.arange(others, dtype=torch.float64) * 2 + 1) / max(1, others) - 1
+    ends = (mean + min(mean, s - 1 - mean) * widths).cumsum(0).ceil()
+    padding = torch.cat((torch.zeros(1), ends.diff(prepend=torch.zeros(1))))
+    return (torch.arange(s) < s - padding[:, None]).long().to(device)
 
 
 def speed_up(subject: measure.Worker | measure.Resident, batch: tuple, runs: int) -> measure.Cell:
