@@ -108,7 +108,7 @@ class StageExamples(torch.utils.data.Dataset):
 
     def __init__(self, pieces: datasets.Dataset, stage: Stage, seed: int = 0, number: int = 0, by_length: bool = False):
         self.pieces, self.stage, self.key = pieces.with_format("arrow"), stage, (seed, number)
-        self._order = self._sorted = -1, np.arange(0)
+        self._order = self._sorted = -1, np.arange(0)  # of the last epoch, and of the last step
         self._lengths = list_value_length(self.pieces["input_ids"][:]).to_numpy() if by_length else None
 
     def __len__(self) -> int:
@@ -119,10 +119,11 @@ class StageExamples(torch.utils.data.Dataset):
 
     def __getitems__(self, indices: list[int]) -> list[dict]:
         """Return rows of `pieces` with their `epoch` and the `share` of words to mask."""
-        if self._lengths is not None:
-            size = self.stage.batch_size
-            indices = [int(self._by_length(index // size)[index % size]) for index in indices]
-        epochs, rows = self._place(indices)
+        if self._lengths is None:
+            epochs, rows = self._place(np.array(indices, dtype=np.int64))
+        else:
+            places = (divmod(index, self.stage.batch_size) for index in indices)
+            epochs, rows = np.stack([self._by_length(step)[:, place] for step, place in places], axis=1)
         first, last = self.stage.masked
         steps = max(1, self.stage.steps - 1)
         return [
@@ -131,20 +132,22 @@ class StageExamples(torch.utils.data.Dataset):
                 "share": first + (last - first) * (index // self.stage.batch_size) / steps,
                 **piece,
             }
-            for index, epoch, piece in zip(indices, epochs, _read(self.pieces, rows), strict=True)
+            for index, epoch, piece in zip(indices, epochs, _read(self.pieces, rows.tolist()), strict=True)
         ]
 
-    def _place(self, indices: Sequence[int]) -> tuple[np.ndarray, list[int]]:
-        """Return the epoch of each example and its row of `pieces`."""
-        epochs, places = np.divmod(np.array(indices, dtype=np.int64), len(self.pieces))
-        return epochs, [int(self.order(epoch)[place]) for epoch, place in zip(epochs, places, strict=True)]
+    def _place(self, examples: np.ndarray) -> np.ndarray:
+        """Return the epoch of each example and its row of `pieces`, shape (2, n)."""
+        epochs, places = np.divmod(examples, len(self.pieces))
+        rows = np.empty_like(places)
+        for epoch in np.unique(epochs):  # and not one by one: an order is a sort of all pieces
+            rows[epochs == epoch] = self.order(epoch)[places[epochs == epoch]]
+        return np.stack([epochs, rows])
 
     def _by_length(self, step: int) -> np.ndarray:
-        """Return the examples of a step, sorted by length."""
+        """Return `_place` of the examples of a step, sorted by length."""
         if self._sorted[0] != step:
-            examples = np.arange(step * self.stage.batch_size, (step + 1) * self.stage.batch_size)
-            lengths = self._lengths[self._place(examples)[1]]
-            self._sorted = step, examples[np.argsort(lengths, kind="stable")]
+            placed = self._place(np.arange(step * self.stage.batch_size, (step + 1) * self.stage.batch_size))
+            self._sorted = step, placed[:, np.argsort(self._lengths[placed[1]], kind="stable")]
         return self._sorted[1]
 
     def order(self, epoch: int) -> np.ndarray:
