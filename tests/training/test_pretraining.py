@@ -231,6 +231,18 @@ def test_a_gradient_that_is_not_finite(run, uninterrupted, tmp_path, monkeypatch
     assert_same_weights(tmp_path / "run", uninterrupted)
 
 
+def test_the_last_gradient_is_read_before_the_last_log_entry(run, tmp_path, monkeypatch):
+    """Also without checkpoints, and if gradients are read a step late, as on CUDA."""
+
+    def spoil(trainer):
+        trainer.model.cls.predictions.bias.register_hook(lambda gradient: gradient * float("inf"))
+
+    monkeypatch.setattr("modeling_roformer.training.runs.finite_callback._reads_later", lambda device: True)
+    at_step(monkeypatch, 1, 3, spoil)
+    with refused(NotFinite, "gradient of cls.predictions.bias", "step 3"):
+        run(tmp_path / "run", STAGES[:1], save_strategy="no", logging_steps=100)
+
+
 def test_how_often_a_step_waits_for_the_device(run, tmp_path):
     """Twice in each part of its batch, for the labels and for the texts, and once for the gradients, whose norms CUDA
     copies in the meantime."""

@@ -21,7 +21,7 @@ class StageTrainer(Trainer):
     """
 
     def __init__(self, *args, held_out: Sequence | None = None, **kwargs):
-        super().__init__(*args, eval_dataset=held_out, callbacks=[FiniteCallback(), _LastStep()], **kwargs)
+        super().__init__(*args, eval_dataset=held_out, callbacks=[_LastStep(), FiniteCallback()], **kwargs)
         self.held_out = held_out
         self.right, self.labels = 0, 0  # since the last entry: right predictions and labels
 

@@ -21,7 +21,8 @@ class FiniteCallback(TrainerCallback):
     Gradients are checked before the step that they would change the weights by, weights before the first step, before
     each checkpoint and at the end, losses and scores whenever they are logged. So no checkpoint has NaN, and NaN is
     never the best score. On CUDA, the check of a gradient is read one step later, since the host would have to wait for
-    the device, but before a checkpoint, an evaluation or a log entry.
+    the device, but before a checkpoint, an evaluation or a log entry. Callbacks that ask for one of these themselves
+    must come before this one.
 
     >>> Trainer(model, arguments, train_dataset=texts, callbacks=[FiniteCallback()])
     """
