@@ -266,8 +266,10 @@ def test_bfloat16_is_the_default_where_a_gpu_has_it(run, tmp_path, monkeypatch):
     assert recorded("default") is True and recorded("chosen", bf16=False) is False
     ours, theirs = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("default", "chosen"))
     assert not all(torch.equal(ours[name], theirs[name]) for name in theirs)
-    with refused(TrainingError, tmp_path / "none", "different arguments"):
-        run(tmp_path / "none", stage)
+    for name in "none", "unset":
+        with refused(TrainingError, tmp_path / name, "different arguments"):
+            run(tmp_path / name, stage)
+        run(tmp_path / name, stage, bf16=False)
 
 
 def test_bad_settings_are_refused_before_anything_begins(run, tmp_path, monkeypatch):

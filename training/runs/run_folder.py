@@ -23,6 +23,7 @@ from .device import processes
 SETTINGS, RESULTS = "settings.json", "results.json"
 _NOT_COMPARED = ("output", "resume")
 _RECORDED_LATER = ("documents",)  # which runs of earlier versions lack
+_NOT_GIVEN = {"arguments": {"bf16": False}}  # what a run was begun with that does not record it
 Source = str | Path | datasets.Dataset | datasets.DatasetDict | Mapping[str, str]
 
 
@@ -146,7 +147,7 @@ def _record_or_compare(folder: Path, settings: Mapping, data: Mapping, resume: b
     begun = json_object(path, LARGE)
     different = []
     for part in ("data", "settings"):
-        before, after = begun.get(part, {}), now[part]
+        before, after = _complete(begun.get(part, {})), _complete(now[part])
         after = {name: value for name, value in after.items() if name in before or name not in _RECORDED_LATER}
         different += [name for name in {**before, **after} if before.get(name) != after.get(name)]
     if different:
@@ -154,6 +155,13 @@ def _record_or_compare(folder: Path, settings: Mapping, data: Mapping, resume: b
             f"{folder} has a run with different {', '.join(different)}: name another folder, or repeat the command "
             f"that began it ({path} has its settings and data)"
         )
+
+
+def _complete(settings: Mapping) -> dict:
+    """Return settings, and in those that are dicts what they do not record."""
+    return {
+        name: _NOT_GIVEN.get(name, {}) | value if isinstance(value, dict) else value for name, value in settings.items()
+    }
 
 
 def _identity(source: Source | list) -> object:
