@@ -11,6 +11,7 @@ from transformers import Trainer, TrainingArguments
 
 from modeling_roformer import RoFormerConfig, RoFormerForSequenceClassification
 from modeling_roformer.training import FiniteCallback, NotFinite, TrainingError, last_checkpoint, start_run
+from modeling_roformer.training.runs.finite_callback import first_not_finite
 from modeling_roformer.training.runs.yaml_settings import read_yaml, to_dataclass
 
 SETTINGS = {"learning_rate": 1e-3, "seeds": [0, 1], "output": "ignored", "resume": False}
@@ -211,6 +212,16 @@ def test_a_weight_that_is_not_finite_before_the_first_step(tmp_path):
     of.model.classifier.out_proj.bias.data[0] = math.inf
     with pytest.raises(NotFinite, match=r"weight classifier.out_proj.bias is not finite before"):
         of.train()
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_weights_of_any_type(dtype):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
+    largest = torch.full((3, 3), torch.finfo(dtype).max, dtype=torch.float64)
+    model[1].weight = torch.nn.Parameter(largest.to(dtype), requires_grad=False)
+    assert first_not_finite(model) is None
+    model[1].weight.data[1, 2] = math.nan
+    assert first_not_finite(model) == "1.weight"
 
 
 def test_a_weight_that_a_step_breaks_is_not_saved(tmp_path):

@@ -114,7 +114,9 @@ def _first_not_finite(tensors: Iterable[tuple[str, torch.Tensor]]) -> str | None
 def _local(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
     """Return the dense tensors of real numbers by name; of sharded ones, the local shard."""
     local = {name: x.to_local() if isinstance(x, DTensor) else x for name, x in tensors}
-    return {name: x.detach() for name, x in local.items() if x.is_floating_point() and not x.is_sparse}
+    local = {name: x.detach() for name, x in local.items() if x.is_floating_point() and not x.is_sparse}
+    # Neither norms nor isfinite take float8, all of whose numbers are in bfloat16 too.
+    return {name: x.bfloat16() if x.itemsize == 1 else x for name, x in local.items()}
 
 
 def _norms(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
