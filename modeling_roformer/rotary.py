@@ -39,7 +39,7 @@ import torch
 from torch import nn
 
 from .configuration import RoFormerConfig
-from .inputs import can_be_read, is_traced, is_transformed
+from .inputs import can_be_read, fake_mode, is_traced, is_transformed
 from .saved_fields import PAPER_ROPE
 
 THETA = 10000.0
@@ -166,7 +166,7 @@ def kept_frequencies(
 
     All callers share the tensor: do not change it.
     """
-    if is_traced() or offset is not None or depends_on_length(config):
+    if is_traced() or fake_mode() or offset is not None or depends_on_length(config):
         return scaled_inverse_frequencies(config, lengths, device, width, offset)
     key = device, width, repr(getattr(config, "rope_parameters", PAPER_ROPE))
     if key in _kept:

@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 import torch
 import transformers
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import modeling_roformer as ours
@@ -77,3 +78,16 @@ def test_frequencies_follow_the_config():
     fresh.load_state_dict(model.state_dict())
     model(ids)[0].sum().backward()  # although the frequencies were first computed in inference mode
     torch.testing.assert_close(fresh(ids)[0], after.clone())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("is_fake_first", [True, False])
+def test_a_call_on_fake_tensors_keeps_nothing_and_reads_nothing_kept(is_fake_first):
+    theta = 123.0 + is_fake_first  # of which no frequencies are kept yet
+    config = ours.RoFormerConfig(**SIZES, rope_parameters={"rope_type": "default", "rope_theta": theta})
+    model, ids = ours.RoFormerModel(config).eval(), torch.randint(5, 500, (2, 40))
+    if not is_fake_first:
+        model(ids)
+    with FakeTensorMode():
+        assert ours.RoFormerModel(config)(torch.ones(2, 40, dtype=torch.long))[0].shape == (2, 40, 64)
+    assert model(ids)[0].isfinite().all()
