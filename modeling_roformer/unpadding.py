@@ -283,7 +283,7 @@ def packed_dtype(config: Any, x: torch.Tensor, dropout: float) -> torch.dtype | 
     """
     if dropout or packed_kernel(x.device) is None or is_transformed():
         return None
-    has_autocast = torch.is_autocast_enabled(x.device.type)
+    has_autocast = torch.is_autocast_enabled(x.device.type) and x.dtype != torch.float64  # which autocast leaves alone
     dtype = torch.get_autocast_dtype(x.device.type) if has_autocast else x.dtype
     is_sdpa = config._attn_implementation == "sdpa" and torch.backends.cuda.flash_sdp_enabled()
     takes_heads = config.attention_type == "softmax" and config.head_dim % 8 == 0 and config.head_dim <= 256

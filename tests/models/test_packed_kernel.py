@@ -145,6 +145,18 @@ def test_projections_in_float32_are_cast_as_sdpa_casts_them(monkeypatch):
     assert_near(found, expected)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("batch", BATCHES)
+def test_autocast_leaves_float64_to_sdpa(batch, monkeypatch):
+    model = make_model().double()
+    monkeypatch.setattr("modeling_roformer.unpadding.LEAST_SAVED", 1)
+    expected = model(**BATCHES[batch]).last_hidden_state
+    calls = use_packed_kernel(monkeypatch)
+    with torch.autocast("cpu", HALF):
+        torch.testing.assert_close(model(**BATCHES[batch]).last_hidden_state, expected)
+    assert not calls
+
+
 @pytest.mark.parametrize(("training", "dropout"), [(True, 0.3), (False, 0.0)])
 def test_the_choice_to_pack_knows_the_dropout_of_the_call(training, dropout, monkeypatch):
     seen = []
