@@ -4,18 +4,18 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
-from math import prod
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from ..files.atomic_folder import output_folder
+from ..files.atomic_folder import output_folder, require_replaceable
 from ..model_cards import card_for, conversion_facts, data_files, measure
 from ..output.console import byte_progress, sentence_of
 from ..tokenization.wordpiece import is_cjk
 from .checkpoints.checkpoint import Checkpoint, Plan
-from .checkpoints.legacy_checkpoint import read_legacy
-from .checkpoints.task_layers import HEADS, check_no_choice
+from .checkpoints.reading import read_checkpoint
+from .checkpoints.task_layers import HEADS
 from .errors import CheckpointError, not_finite
 from .families.family import Weight
 from .families.registry import AUTO, FAMILIES
@@ -23,7 +23,6 @@ from .families.roformer_start import TARGETS
 from .folder.legacy_folder import GENERATION_CONFIG, LegacyFiles, checked_output, legacy_files, name_of
 from .folder.settings import read_fields
 from .formats.dtypes import FLOATS, STORAGE, cast, is_finite
-from .formats.pytorch_files import is_pytorch
 from .formats.safetensors_file import (
     INDEX,
     MAX_SHARD_SIZE,
@@ -50,6 +49,7 @@ def convert(
     max_shard_size: int | str = MAX_SHARD_SIZE,
     force: bool = False,
     verify: bool = False,
+    dry_run: bool = False,
     progress: bool = False,
 ) -> ConversionReport:
     """Convert a legacy checkpoint.
@@ -68,6 +68,7 @@ def convert(
             and an index.
         force: replace the saved model at `output_dir`, in one step.
         verify: load the result with transformers and compare every tensor with the source.
+        dry_run: write nothing; return the report of what would be made. The values of the tensors are not read.
         progress: show a progress bar on stderr.
 
     Returns:
@@ -86,48 +87,48 @@ def convert(
     _check_options(family, as_family, head, dtype, max_shard_size)
     origin = Path(legacy_dir)
     output = checked_output(origin, output_dir)
-    with output_folder(output, force) as folder, legacy_files(origin, checkpoint, unpack_beside=output) as files:
-        if is_pytorch(files.weights):
-            check_no_choice(head, files.weights)
-            from .checkpoints.pytorch_checkpoint import read_pytorch  # torch and transformers, which take seconds
-
-            found = read_pytorch(files, family, as_family)
-        else:
-            found = read_legacy(files, family, as_family, head, name_of(origin))
-        found.config.dtype = dtype
-        entries, rows = len(found.vocabulary.ids), dict(found.rows)
-        if (unused := found.config.vocab_size - entries) > 0:
-            rows["padded embeddings"] = (
-                f"{found.config.vocab_size:,} rows for {entries:,} entries: {unused:,} rows without a token are kept, "
-                "with their logits"
-            )
-        _write_weights(folder, found.source, found.plan, dtype, max_shard_size, progress)
-        _write_model_files(folder, found, files)
-        _write_card(folder, origin.resolve().name, found, files)
-        if verify:
-            from .verify import verify_weights
-
-            verify_weights(folder, found.source, found.plan, dtype, progress)
-        return ConversionReport(
+    require_replaceable(output, force)
+    with legacy_files(origin, checkpoint, unpack_beside=None if dry_run else output) as files:
+        found = read_checkpoint(files, name_of(origin), family=family, target=as_family, head=head)
+        config, tokenizer = found.config, found.tokenizer  # made before anything is written, as for a dry run
+        config.dtype = dtype
+        generation_config = _checked_generation_config(found, files)
+        report = ConversionReport(
             source=origin,
             output=Path(output_dir),  # as the caller gave it
             family=found.title,
             sign=found.sign,
             written_as=found.note,
+            architecture=found.architecture,
             word_level=found.vocabulary.word_level,
-            vocab_size=entries,
+            vocab_size=len(found.vocabulary.ids),
             words=found.vocabulary.words,
-            layers=found.config.num_hidden_layers,
-            parameters=sum(prod(weight.shape) for weight in found.plan.weights),
+            layers=config.num_hidden_layers,
+            parameters=sum(found.parameters.values()),
             dtype=dtype,
             variables=len(found.plan.weights),
             extras=found.plan.extras,
             ignored_settings=found.ignored_settings,
-            files=sorted(file.name for file in folder.iterdir()),
-            verified=verify,
-            seconds=time.perf_counter() - started,
-            rows=rows,
+            rows=found.rows | _padding_row(config.vocab_size, len(found.vocabulary.ids)),
+            dry_run=dry_run,
         )
+        if not dry_run:
+            with output_folder(output, force) as folder:
+                found.check_values()
+                _write_weights(folder, found.source, found.plan, dtype, max_shard_size, progress)
+                config.save_pretrained(folder)
+                _write_sentence_transformers_files(folder, found, files)
+                tokenizer.save_pretrained(folder)
+                if generation_config is not None:
+                    shutil.copyfile(generation_config, folder / GENERATION_CONFIG)
+                _write_card(folder, origin.resolve().name, found, files)
+                if verify:
+                    from .verify import verify_weights
+
+                    verify_weights(folder, found.source, found.plan, dtype, progress)
+                names = sorted(file.name for file in folder.iterdir())
+                report = replace(report, files=names, verified=verify)
+    return replace(report, seconds=time.perf_counter() - started)
 
 
 def _check_options(family: str, as_family: str | None, head: str, dtype: str, max_shard_size: int | str) -> None:
@@ -142,31 +143,45 @@ def _check_options(family: str, as_family: str | None, head: str, dtype: str, ma
     split_into_shards([], max_shard_size)  # refuses another size
 
 
-def _write_model_files(folder: Path, found: Checkpoint, files: LegacyFiles) -> None:
-    """Write everything but weights and card: configurations, tokenizer, and the files of sentence-transformers."""
-    config = found.config
-    config.save_pretrained(folder)
+def _padding_row(rows: int, entries: int) -> dict[str, str]:
+    """Return the line of the summary on embeddings without an entry of the vocabulary, if there are any."""
+    if rows <= entries:
+        return {}
+    unused = f"{rows - entries:,} rows without a token are kept, with their logits"
+    return {"padded embeddings": f"{rows:,} rows for {entries:,} entries: {unused}"}
+
+
+def _checked_generation_config(found: Checkpoint, files: LegacyFiles) -> Path | None:
+    """Return the generation_config.json to copy, if there is one; raise CheckpointError if transformers refuses it."""
+    path = files.config.with_name(GENERATION_CONFIG)
+    if found.note is not None or not path.is_file():  # a model of another kind does not get it
+        return None
+    from transformers import GenerationConfig
+
+    fields = read_fields(path, encoding="utf-8")
+    try:
+        GenerationConfig(**fields)
+    except Exception as error:  # any error that a field of the wrong type causes
+        raise CheckpointError(f"{path} cannot be read: {sentence_of(error)}") from None
+    return path
+
+
+def _write_sentence_transformers_files(folder: Path, found: Checkpoint, files: LegacyFiles) -> None:
+    """Copy the modules of a folder of sentence-transformers, or write those of a RoFormer-Sim."""
     is_kept = found.note is None and "pooler" not in found.plan.extras
     if is_kept and files.config.with_name("modules.json").is_file():
         from .sentence_transformers_files import copy_sentence_transformers_files
 
         copy_sentence_transformers_files(files.config.parent, folder)
     # A model fine-tuned from RoFormer-Sim may have another pooler, or none.
-    elif found.family in ("sim", "simbert") and config.add_pooling_layer and config.pooler_activation == "linear":
+    elif (
+        found.family in ("sim", "simbert")
+        and found.config.add_pooling_layer
+        and found.config.pooler_activation == "linear"
+    ):
         from .sentence_transformers_files import write_sentence_transformers_files
 
         write_sentence_transformers_files(folder)
-    found.tokenizer.save_pretrained(folder)
-    generation = files.config.with_name(GENERATION_CONFIG)
-    if found.note is None and generation.is_file():
-        from transformers import GenerationConfig
-
-        fields = read_fields(generation, encoding="utf-8")
-        try:
-            GenerationConfig(**fields)
-        except Exception as error:  # any error that a field of the wrong type causes
-            raise CheckpointError(f"{generation} cannot be read: {sentence_of(error)}") from None
-        shutil.copyfile(generation, folder / GENERATION_CONFIG)
 
 
 def _write_card(folder: Path, name: str, found: Checkpoint, files: LegacyFiles) -> None:

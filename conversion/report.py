@@ -13,9 +13,9 @@ class ConversionReport:
     """The result of one conversion.
 
     `family` is the recognised family, and `sign` the evidence for it (None if the family was given); `written_as` names
-    the result, if it is of another kind. `extras` has the variables left out, by kind; `ignored_settings` the fields of
-    the old configuration without a meaning in the new one; `verified` is true if every tensor was compared after
-    reloading; `rows` are extra lines of the summary.
+    the result, if it is of another kind, and `architecture` its class. `extras` has the variables left out, by kind;
+    `ignored_settings` the fields of the old configuration without a meaning in the new one; `verified` is true if every
+    tensor was compared after reloading; `rows` are extra lines of the summary. A `dry_run` wrote no `files`.
     """
 
     source: Path
@@ -23,6 +23,7 @@ class ConversionReport:
     family: str
     sign: str | None
     written_as: str | None
+    architecture: str
     word_level: bool
     vocab_size: int
     words: int
@@ -32,10 +33,11 @@ class ConversionReport:
     variables: int
     extras: dict[str, list[str]]
     ignored_settings: list[str]
-    files: list[str]
-    verified: bool
-    seconds: float
-    rows: dict[str, str] = field(default_factory=dict)
+    rows: dict[str, str]
+    dry_run: bool = False
+    files: list[str] = field(default_factory=list)
+    verified: bool = False
+    seconds: float = 0.0
 
     def table(self) -> Table:
         """Return the summary as a rich table."""
@@ -44,9 +46,10 @@ class ConversionReport:
             unit = f"character-level: {self.vocab_size:,} entries, no words"
         rows = {
             "source": str(self.source),
-            "output": str(self.output),
+            "output": f"{self.output} (not written: dry run)" if self.dry_run else str(self.output),
             "family": f"{self.family} ({self.sign})" if self.sign else self.family,
             "written as": self.written_as,
+            "class": self.architecture,
             **self.rows,
             "vocabulary": unit,
             "layers": str(self.layers),
@@ -58,11 +61,10 @@ class ConversionReport:
             rows[f"left out: {kind}"] = _shortened(names)
         if self.ignored_settings:
             rows["settings ignored"] = ", ".join(self.ignored_settings)
-        rows |= {
-            "files": ", ".join(self.files),
-            "verified": "every tensor, after reloading" if self.verified else "no (use --verify)",
-            "seconds": f"{self.seconds:.1f}",
-        }
+        if not self.dry_run:
+            rows["files"] = ", ".join(self.files)
+            rows["verified"] = "every tensor, after reloading" if self.verified else "no (use --verify)"
+        rows["seconds"] = f"{self.seconds:.1f}"
         return summary_table(rows)
 
 

@@ -116,6 +116,7 @@ def export_tf(
                 "language-model head of bert4keras' decoders"
             )
 
+        checkpoint.check_values()
         _write_checkpoint(folder / prefix, checkpoint, weights, progress)
         fields = bert4keras_support.configuration(checkpoint)
         (folder / CONFIGS[0]).write_text(json.dumps(fields, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...output.console import sentence_of
 from ..errors import CheckpointError
@@ -35,10 +37,15 @@ class Plan:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Everything that conversion needs except the tensors' values; the weights of `plan` are read from `source`.
+    """What a checkpoint is and what is made of it, without the tensors' values: `roformer info` prints it, and
+    `roformer convert` carries it out.
 
-    `family` is the recognised family's name in the registry. `title`, `sign`, `note` (as `written_as`) and
-    `ignored_settings` go into the summary (see ConversionReport); `rows` are extra lines of it.
+    `family` is the recognised family's name in the registry. `fields` are those of the new config.json. The weights of
+    `plan` are read from `source`. `title`, `sign`, `note` (as `written_as`) and `ignored_settings` go into the summary
+    (see ConversionReport); `rows` are extra lines of it. `check_values` raises CheckpointError if tensors that are left
+    out have other values than those that replace them.
+
+    `config` and `tokenizer` are made when they are needed, since transformers takes seconds to import.
     """
 
     family: str
@@ -46,12 +53,38 @@ class Checkpoint:
     sign: str | None
     source: Source
     vocabulary: Vocabulary
-    tokenizer: RoFormerTokenizer
-    config: PreTrainedConfig
+    fields: dict[str, Any]
     plan: Plan
+    make_config: Callable[[], PreTrainedConfig]
+    make_tokenizer: Callable[[PreTrainedConfig], RoFormerTokenizer]
+    check_values: Callable[[], None]
     note: str | None = None
     ignored_settings: list[str] = field(default_factory=list)
     rows: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def config(self) -> PreTrainedConfig:
+        """The configuration of the new model; CheckpointError if its fields do not describe one."""
+        return self.make_config()
+
+    @cached_property
+    def tokenizer(self) -> RoFormerTokenizer:
+        """The tokenizer of the new model; CheckpointError if its fields do not describe one."""
+        return self.make_tokenizer(self.config)
+
+    @property
+    def architecture(self) -> str:
+        """The class of the new model."""
+        return self.fields["architectures"][0]
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """The number of parameters by the dtype in the source."""
+        counts: dict[str, int] = {}
+        for weight in self.plan.weights:
+            dtype = self.source.entries[weight.variable].dtype
+            counts[dtype] = counts.get(dtype, 0) + prod(weight.shape)
+        return counts
 
 
 def make_config(path: Path, base: str, fields: dict) -> PreTrainedConfig:

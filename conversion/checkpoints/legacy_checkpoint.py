@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...model_cards.kinds import KINDS, kind_of
 from ...output.console import sentence_of
@@ -14,7 +16,6 @@ from ..families.family import BIDIRECTIONAL, CAUSAL, MASKS, UNILM, Family, extra
 from ..families.registry import AUTO, EXPORTED_AS, WORDS, Choice, check_supported, choose
 from ..families.roformer_start import start_from
 from ..families.signs import SIGNS
-from ..families.wonezha import check_computed_positions, computed_positions
 from ..folder.legacy_folder import INDEX, LegacyFiles, is_hdf5
 from ..folder.settings import Settings, read_settings
 from ..folder.vocabulary import Vocabulary, read_vocabulary
@@ -22,120 +23,113 @@ from ..formats.keras_bundle import KerasBundle
 from ..formats.keras_hdf5 import KerasHDF5
 from ..formats.source import Source, WithZeros
 from ..formats.tensor_bundle import TensorBundle
-from .checkpoint import Checkpoint, Plan, make_config, make_plan
+from .checkpoint import Checkpoint, make_config, make_plan
 from .exported import OWN, as_exported, is_exported, own_config, tokenizer_arguments
 from .task_layers import Task, find_task
 
 if TYPE_CHECKING:
-    from ...tokenization.tokenizer import RoFormerTokenizer
+    from transformers import PreTrainedConfig
 
+    from ...tokenization.tokenizer import RoFormerTokenizer
 
 SEGMENTS = "bert/embeddings/token_type_embeddings"
 ENDS = {"bos_token_id": "[CLS]", "eos_token_id": "[SEP]"}
 
 
-@dataclass(frozen=True)
-class Match:
-    """The family `found`, with the model's `title` and `sign`; `kind`, as which it is written, with a config's
-    `fields`. The weights of `plan` are read from `source`."""
-
-    source: Source
-    found: Family
-    title: str
-    sign: str | None
-    kind: Family
-    fields: dict[str, Any]
-    plan: Plan
-    rows: dict[str, str]
-
-
-def read_legacy(files: LegacyFiles, family: str, target: str | None, head: str, name: str) -> Checkpoint:
-    """Read a checkpoint of the original framework; `name` is that of its folder or archive."""
-    source = _open(files)
-    check_supported(source.entries, str(source.path))
-    settings = read_settings(files.config)
-    vocabulary = read_vocabulary(files.vocab)
-    match = match_legacy(source, settings, vocabulary, name, family, target, head)
-    source = match.source
-    check_computed_positions(source, settings)
-    config = make_config(settings.path, match.kind.base, match.fields)
-    known = {*SIGNS, *(OWN if is_exported(settings) else ())}
-    return Checkpoint(
-        family=match.found.name,
-        title=match.title,
-        sign=match.sign,
-        source=source,
-        vocabulary=vocabulary,
-        tokenizer=_tokenizer(settings, vocabulary, match.kind.tokenizer(config), starts_anew=target is not None),
-        config=config,
-        plan=match.plan,
-        note=match.kind.note and match.kind.note.format(title=match.title),
-        ignored_settings=sorted(settings.ignored.keys() - known),
-        rows=match.rows,
-    )
-
-
-def match_legacy(
-    source: Source,
-    settings: Settings,
-    vocabulary: Vocabulary,
+def read_legacy(
+    files: LegacyFiles,
     name: str,
-    family: str = AUTO,
+    requested: str = AUTO,
     target: str | None = None,
     head: str = AUTO,
-) -> Match:
-    """Match the variables of a source to the weights of a model, without a look at their values.
+    has_data: bool = True,
+) -> Checkpoint:
+    """Match the variables of a checkpoint of the original framework to the weights of a model, without their values.
 
-    `roformer info` calls this too, so transformers, which takes seconds to import, is only imported for checkpoints
-    that this package exported. Raises CheckpointError, one sentence, if the checkpoint cannot be converted.
+    `name` is that of its folder or archive. With `has_data=False` only the index of a TensorFlow checkpoint is read.
+    transformers is imported only for checkpoints that this package exported.
+
+    Raises CheckpointError, one sentence, if the checkpoint cannot be converted.
     """
+    source = open_source(files.weights, has_data)
     where = str(source.path)
+    check_supported(source.entries, where)
+    if lacks_names(source):
+        raise CheckpointError(f"{where} does not name its layers, and its data file, which does, is not read here")
+    settings, vocabulary = read_settings(files.config), read_vocabulary(files.vocab)
     task = find_task(source, head)
-    choice = recognise(source, task, settings, name, family)
-    found, sign = choice.family, choice.sign
-    if family == AUTO and found is wobert.FAMILY and task.pooler_activation == "linear":
-        found, sign = simbert.FAMILY, "it has a table of positions and a linear pooler"
-    kind, mask = found, choice.mask
-    exported = is_exported(settings) and target is None and not _is_another_model(task, settings, family)
-    if target is not None:
-        kind = start_from(found, target, where)
-        if task.mask is None and mask == found.mask and "application" not in settings.ignored:
-            mask = None  # SimBERT's, which is a part of the family
-    elif exported:
-        kind = as_exported(found, settings)
-    elif found is wobert.FAMILY and settings.values["embedding_size"] not in (None, settings.values["hidden_size"]):
-        kind = simbert.FACTORISED
+    choice = recognise(source, task, settings, name, requested)
+    family, sign = choice.family, choice.sign
+    if requested == AUTO and family is wobert.FAMILY and task.pooler_activation == "linear":
+        family, sign = simbert.FAMILY, "it has a table of positions and a linear pooler"
+    _check_mask_layer(task, family.mask if choice.mask is None else choice.mask, where, settings.path.name)
+    exported = is_exported(settings) and target is None and not _is_another_model(task, settings, requested)
+    written = _written_as(family, settings, target, exported, where)
+    mask = choice.mask
+    if target is not None and task.mask is None and mask == family.mask and "application" not in settings.ignored:
+        mask = None  # SimBERT's, which is a part of the family
     if target is None and not exported:
-        choice.check_mask(kind, where)
-    if task.mask_layer and (found.mask if choice.mask is None else choice.mask) == BIDIRECTIONAL:
-        causal, unilm = (f'"application": "{mask}" ({MASKS[mask]})' for mask in (CAUSAL, UNILM))
-        raise CheckpointError(
-            f"{where} has the layer {task.mask_layer}, which masks attention in a way that the file does not tell: "
-            f"write {causal} or {unilm} into {settings.path.name}"
-        )
-    stated, settings = settings, _with_rows(source, settings, vocabulary)
-    fields = kind.fields(settings, vocabulary)
-    task_head = None if exported else task.head(kind, mask, settings, vocabulary, where)
+        choice.check_mask(written, where)
+    configured_size = settings.values["vocab_size"]
+    settings = _with_rows(source, settings, vocabulary)
+    fields = written.fields(settings, vocabulary)
+    task_head = None if exported else task.head(written, mask, settings, vocabulary, where)
     if task_head is not None:
         fields = task_head.configured(fields)
     vocabulary.check_special(fields["architectures"][0])
     rows = task.rows(task_head)
-    if settings != stated:  # keep_tokens also changes the ids, which an exported model's configuration has
+    if settings.values["vocab_size"] != configured_size:  # keep_tokens also changes ids, which an exported model has
         fields |= {name: vocabulary.id_of(entry) for name, entry in ENDS.items() if fields.get(name) is not None}
-        rows["embeddings"] = f"{len(vocabulary.ids):,} rows; {settings.path.name} says {stated.values['vocab_size']:,}"
+        rows["embeddings"] = f"{len(vocabulary.ids):,} rows; {settings.path.name} says {configured_size:,}"
     if SEGMENTS not in source.entries and not exported:
         source, fields["type_vocab_size"] = _with_segments(source, settings)
         rows["segments"] = f"none, as with segment_vocab_size=0; the rows of {SEGMENTS} are zeros"
-    left_out = {**task.left_out, **computed_positions(source, settings)}
-    plan = make_plan(source, kind, SimpleNamespace(**fields), settings, task_head, left_out)
-    if found is wobert.FAMILY and "pooler" in plan.extras and target is None:
+    left_out = {**task.left_out, **family.computed(source, settings)}
+    plan = make_plan(source, written, SimpleNamespace(**fields), settings, task_head, left_out)
+    if family is wobert.FAMILY and "pooler" in plan.extras and target is None:
         rows["pooler"] = simbert.POOLER_ROW
     if vocabulary.is_cased and not is_exported(settings):  # an exported tokenizer says itself what it does
         rows["capital letters"] = "kept, since the vocabulary has them"
-    title = found.title_of(vocabulary)
+    title = family.title_of(vocabulary)
     if target is None and kind_of(fields, vocabulary.word_level) == "unilm":  # a mask that is not the family's
         title = KINDS["unilm"].title
-    return Match(source, found, title, sign, kind, fields, plan, rows)
+    used = {*SIGNS, *(OWN if is_exported(settings) else ())}
+    return Checkpoint(
+        family=family.name,
+        title=title,
+        sign=sign,
+        source=source,
+        vocabulary=vocabulary,
+        fields={"model_type": written.base, **fields},
+        plan=plan,
+        make_config=partial(make_config, settings.path, written.base, fields),
+        make_tokenizer=partial(_tokenizer, settings, vocabulary, written, target is not None),
+        check_values=partial(family.check_values, source, settings),
+        note=written.note and written.note.format(title=title),
+        ignored_settings=sorted(settings.ignored.keys() - used),
+        rows=rows,
+    )
+
+
+def _written_as(family: Family, settings: Settings, target: str | None, exported: bool, where: str) -> Family:
+    """Return the family of the new model, which is another for a `target` and for what transformers' BERT lacks."""
+    if target is not None:
+        return start_from(family, target, where)
+    if exported:
+        return as_exported(family, settings)
+    if family is wobert.FAMILY and settings.values["embedding_size"] not in (None, settings.values["hidden_size"]):
+        return simbert.FACTORISED
+    return family
+
+
+def _check_mask_layer(task: Task, mask: str, where: str, config_name: str) -> None:
+    """Raise CheckpointError if the model has a layer of a mask, but nothing says which mask."""
+    if task.mask_layer and mask == BIDIRECTIONAL:
+        causal, unilm = (f'"application": "{mask}" ({MASKS[mask]})' for mask in (CAUSAL, UNILM))
+        raise CheckpointError(
+            f"{where} has the layer {task.mask_layer}, which masks attention in a way that the file does not tell: "
+            f"write {causal} or {unilm} into {config_name}"
+        )
 
 
 def recognise(source: Source, task: Task, settings: Settings, name: str, family: str = AUTO) -> Choice:
@@ -182,21 +176,28 @@ def _with_rows(source: Source, settings: Settings, vocabulary: Vocabulary) -> Se
     return settings
 
 
-def _open(files: LegacyFiles) -> Source:
-    """Open the weights; raise CheckpointError if their format is not supported."""
-    path = files.weights
-    if path.name.endswith(INDEX):
-        path = path.with_name(path.name.removesuffix(INDEX))
-    elif path.is_file():
-        if is_hdf5(path):
-            return KerasHDF5(path)
-        raise CheckpointError(f"{path} is not in a supported format: it does not start like Keras' HDF5")
-    bundle = TensorBundle(path)
-    return bundle if bundle.object_graph is None else KerasBundle(path)
+def open_source(weights: Path, has_data: bool = True) -> Source:
+    """Open weights; raise CheckpointError if their format is not supported, or a data file is missing or truncated.
+
+    With `has_data=False` only the index of a TensorFlow checkpoint is read.
+    """
+    if weights.name.endswith(INDEX):
+        weights = weights.with_name(weights.name.removesuffix(INDEX))
+    elif weights.is_file():
+        if is_hdf5(weights):
+            return KerasHDF5(weights)
+        raise CheckpointError(f"{weights} is not in a supported format: it does not start like Keras' HDF5")
+    bundle = TensorBundle(weights, data=has_data)
+    return KerasBundle(weights) if has_data and bundle.object_graph is not None else bundle
+
+
+def lacks_names(source: Source) -> bool:
+    """Return whether the names of a tf.keras model's layers are in a data file that was not read."""
+    return type(source) is TensorBundle and source.object_graph is not None
 
 
 def _tokenizer(
-    settings: Settings, vocabulary: Vocabulary, of_the_family: dict[str, object], starts_anew: bool
+    settings: Settings, vocabulary: Vocabulary, family: Family, starts_anew: bool, config: PreTrainedConfig
 ) -> RoFormerTokenizer:
     from ...tokenization.tokenizer import RoFormerTokenizer
 
@@ -204,7 +205,7 @@ def _tokenizer(
     if starts_anew:  # a RoFormer has no length limit
         arguments.pop("model_max_length", None)
     try:
-        tokenizer = RoFormerTokenizer(vocabulary.ids, **{**of_the_family, **arguments})
+        tokenizer = RoFormerTokenizer(vocabulary.ids, **{**family.tokenizer(config), **arguments})
     except Exception as error:  # any error that an invalid field value causes
         if not is_exported(settings):
             raise

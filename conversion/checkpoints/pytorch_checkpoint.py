@@ -5,6 +5,7 @@ expected weights, so any RoFormer, BERT or NEZHA head is converted without a lis
 """
 
 import re
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -57,10 +58,10 @@ _ANOTHER_CLASS = "correct architectures in {} if another class was saved"
 _DUPLICATE = "second copy of a tied weight"
 
 
-def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = None) -> Checkpoint:
+def read_pytorch(files: LegacyFiles, requested: str = AUTO, target: str | None = None) -> Checkpoint:
     """Open a checkpoint and match all its tensors to the weights of its class.
 
-    `family` is AUTO or the checkpoint's family; `target` "roformer" turns a BERT into a RoFormer, and `family`
+    `requested` is AUTO or the checkpoint's family; `target` "roformer" turns a BERT into a RoFormer, and the family
     "simbert" a BERT with a pooler into a RoFormer with a table of positions. The folder's name is not used.
 
     Raises CheckpointError, one sentence, if configuration, vocabulary and tensors do not belong to one model.
@@ -70,14 +71,13 @@ def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = No
     fields = read_fields(files.config)
     base = _base(files.config, fields, source)
     architecture = _architecture(files.config, fields, base, source)
-    found = _recognise(base, fields, architecture, source)
-    name = _checked_family(family, found, base, source)
+    name = _checked_family(requested, _recognise(base, fields, architecture, source), base, source)
     if base == "roformer":
-        architecture = _set_pooler_fields(fields, name, family, architecture, files, source)
+        architecture = _set_pooler_fields(fields, name, requested, architecture, files, source)
     config = _config(files.config, base, {**fields, "architectures": [architecture]})
     check_application(files.config, fields)
     changes: dict[str, object] = {}
-    if name == "gpt" and family == name:
+    if name == "gpt" and requested == name:
         changes |= FAMILIES[name].tokenizer(config)
     if target is not None:  # a RoFormer has no length limit
         changes["model_max_length"] = VERY_LARGE_INTEGER
@@ -95,7 +95,7 @@ def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = No
         note, length = simbert.FAMILY.note, config.max_position_embeddings
         table = {"position_encoding": "learned", "max_position_embeddings": length}
         config, written = _as_roformer(config, source, tokenizer, roformer_sim.OWN_FIELDS | table)
-    plan = _plan(source, config, written, files.config, renamed=None if note is None else base)
+    plan, copies = _plan(source, config, written, files.config, renamed=None if note is None else base)
     rows = {"left out: training": ", ".join(source.beside)} if source.beside else {}
     has_lost_pooler = name == wobert.FAMILY.name and target is None and "pooler" in plan.extras
     return Checkpoint(
@@ -105,9 +105,11 @@ def read_pytorch(files: LegacyFiles, family: str = AUTO, target: str | None = No
         note=note,
         source=source,
         vocabulary=vocabulary,
-        tokenizer=tokenizer,
-        config=config,
+        fields=config.to_dict(),
         plan=plan,
+        make_config=lambda: config,
+        make_tokenizer=lambda _: tokenizer,
+        check_values=partial(_check_copies, source, copies, files.config),
         ignored_settings=[name for name in NOT_KEPT if name in fields],
         rows=rows | ({"pooler": simbert.POOLER_ROW} if has_lost_pooler else {}),
     )
@@ -153,14 +155,16 @@ def _recognise(base: str, fields: dict, architecture: str, source: PyTorchSource
     return "gpt" if architecture == "RoFormerForCausalLM" else "roformer"
 
 
-def _checked_family(family: str, found: str, base: str, source: PyTorchSource) -> str:
+def _checked_family(requested: str, detected: str, base: str, source: PyTorchSource) -> str:
     """Return the requested family, if the checkpoint can be of it: the use of a pooler is not in the files."""
-    others = ("sim", "roformer") if base == "roformer" and found != "v2" else ("simbert",) if base == "bert" else ()
-    if family in (AUTO, found) or (family in others and _has_pooler(source)):
-        return found if family == AUTO else family
+    others = ("sim", "roformer") if base == "roformer" and detected != "v2" else ("simbert",) if base == "bert" else ()
+    if requested in (AUTO, detected):
+        return detected
+    if requested in others and _has_pooler(source):
+        return requested
     raise CheckpointError(
-        f"{source.path} is a {FAMILIES[found].title}, not a {FAMILIES[family].title} (--family {family}): "
-        f"leave --family out, or use --family {found}"
+        f"{source.path} is a {FAMILIES[detected].title}, not a {FAMILIES[requested].title} (--family {requested}): "
+        f"leave --family out, or use --family {detected}"
     )
 
 
@@ -237,10 +241,11 @@ def _tokenizer(files: LegacyFiles, config: PreTrainedConfig, changes: dict[str, 
 
 def _plan(
     source: PyTorchSource, config: PreTrainedConfig, architecture: str, path: Path, renamed: str | None = None
-) -> Plan:
+) -> tuple[Plan, dict[str, str]]:
     """Use every tensor once, or leave it out by name; give every weight of the class its tensor.
 
-    `renamed` is a key prefix to replace by the class's own, for a BERT that becomes a RoFormer.
+    The second result maps a second copy of a tied weight to the tensor that is used. `renamed` is a key prefix to
+    replace by the class's own, for a BERT that becomes a RoFormer.
     """
     check_layers(source, _LAYER, config.num_hidden_layers, path)
     model = model_on_meta(config, architecture, path)
@@ -248,6 +253,7 @@ def _plan(
     tied = model.all_tied_weights_keys
     tensors: dict[str, str] = {}
     extras: dict[str, list[str]] = {}
+    copies: dict[str, str] = {}
     for name, entry in source.entries.items():
         key = _key(name, wanted, model.base_model_prefix, renamed)
         if key not in wanted:
@@ -261,7 +267,7 @@ def _plan(
         if key in tensors:
             copy = tensors.pop(key)
             if tensors.setdefault(original, copy) != copy:
-                _check_copy(source, tensors[original], copy, path)
+                copies[copy] = tensors[original]
                 extras.setdefault(_DUPLICATE, []).append(copy)
     for key in wanted.keys() & _TWINS.keys() - tied.keys() - tensors.keys():
         if _TWINS[key] in tensors:
@@ -277,7 +283,7 @@ def _plan(
         )
     order = {entry.name: number for number, entry in enumerate(source.in_file_order())}
     weights = [Weight(key, name, wanted[key]) for key, name in tensors.items()]
-    return Plan(sorted(weights, key=lambda weight: order[weight.variable]), extras)
+    return Plan(sorted(weights, key=lambda weight: order[weight.variable]), extras), copies
 
 
 def _key(name: str, wanted: dict, base: str, renamed: str | None) -> str:
@@ -303,9 +309,11 @@ def _left_out(name: str, architecture: str, source: PyTorchSource, renamed: str 
     )
 
 
-def _check_copy(source: PyTorchSource, name: str, copy: str, path: Path) -> None:
-    if not torch.equal(source.tensor(name), source.tensor(copy)):
-        raise CheckpointError(
-            f"{source.path} has different values in {copy} and {name}, but {path.name} ties them: to keep both, set "
-            '"tie_word_embeddings": false there'
-        )
+def _check_copies(source: PyTorchSource, copies: dict[str, str], path: Path) -> None:
+    """Raise CheckpointError if two tensors that the configuration (the file `path`) ties have different values."""
+    for copy, name in copies.items():
+        if not torch.equal(source.tensor(name), source.tensor(copy)):
+            raise CheckpointError(
+                f"{source.path} has different values in {copy} and {name}, but {path.name} ties them: to keep both, "
+                'set "tie_word_embeddings": false there'
+            )

@@ -139,7 +139,7 @@ class Task:
         """Return the lines of the task layer in the summary."""
         if head is None:
             return {}
-        rows = {"task layer": head.title, "class": head.architecture}
+        rows = {"task layer": head.title}
         if self.kind:
             rows["its activation"] = f"{self.activation or 'not in the file'}; the logits are its inputs"
             if self.kind == CLASSIFICATION and not self.activation:

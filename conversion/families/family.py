@@ -10,7 +10,7 @@ from typing import Any
 
 from ..folder.settings import Settings
 from ..folder.vocabulary import Vocabulary
-from ..formats.source import Tensor
+from ..formats.source import Source, Tensor
 
 # Where positions come from: rotation of queries and keys, distances of two tokens, or a table of the input.
 ROTARY, RELATIVE, TABLE = "rotary", "relative", "table"
@@ -41,7 +41,8 @@ class Family:
     `fields` makes those of the new configuration, whose model_type is `base`; `weights` lists every weight of the model
     with these fields. `dropped` maps prefixes of variables that are not needed to their kind in the summary.
     `tokenizer` gives the arguments of the tokenizer. `character_title` is the title of checkpoints whose vocabulary has
-    no words. `note` names the result, if it is of another kind.
+    no words. `note` names the result, if it is of another kind. `computed` returns the variables of a source that the
+    model computes, with their kind in the summary, and `check_values` raises CheckpointError if their values differ.
     """
 
     name: str
@@ -55,6 +56,8 @@ class Family:
     tokenizer: Callable[[Config], dict[str, object]] = lambda config: {}
     character_title: str | None = None
     note: str | None = None
+    computed: Callable[[Source, Settings], dict[str, str]] = lambda source, settings: {}
+    check_values: Callable[[Source, Settings], None] = lambda source, settings: None
 
     def title_of(self, vocabulary: Vocabulary) -> str:
         """Return the title of a checkpoint of this family with this vocabulary."""

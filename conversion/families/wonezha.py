@@ -34,7 +34,7 @@ def weights(config: Config) -> list[Weight]:
     return bert_weights(config, config.hidden_size, "nezha")
 
 
-def computed_positions(source: Source, settings: Settings) -> dict[str, str]:
+def computed(source: Source, settings: Settings) -> dict[str, str]:
     """Return the table of relative positions, if the source has one, with its title in the summary.
 
     Raises CheckpointError unless its shape is that of the table that NEZHA computes here.
@@ -50,7 +50,7 @@ def computed_positions(source: Source, settings: Settings) -> dict[str, str]:
     return {RELATIVE_POSITIONS: "relative positions, which are computed"}
 
 
-def check_computed_positions(source: Source, settings: Settings) -> None:
+def check_values(source: Source, settings: Settings) -> None:
     """Raise CheckpointError if the source has a table of relative positions other than the one computed here."""
     entry = source.entries.get(RELATIVE_POSITIONS)
     if entry is None:
@@ -80,4 +80,6 @@ FAMILY = Family(
     positions=RELATIVE,
     dropped=POOLER,
     character_title="NEZHA",
+    computed=computed,
+    check_values=check_values,
 )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 
 from ...files.atomic_folder import temporary_sibling
 from ...files.model_folder import ADAPTER, adapter_advice
@@ -21,6 +22,7 @@ GENERATION_CONFIG = "generation_config.json"
 TOKENIZER = "tokenizer.json"  # the only vocabulary file of new versions of transformers
 INDEX = ".index"
 TRANSFORMERS_HDF5 = "tf_model.h5"  # a copy of the model, saved by transformers' TensorFlow classes
+_DATA = re.compile(r"\.data-\d+-of-\d+$")  # at the end of the name of a TensorFlow checkpoint's data file
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 # Files that are read into memory.
 SMALL = (
@@ -43,25 +45,37 @@ class LegacyFiles:
 
 
 @contextmanager
-def legacy_files(path: str | Path, checkpoint: str | None, unpack_beside: Path) -> Iterator[LegacyFiles]:
+def legacy_files(path: str | Path, checkpoint: str | None, unpack_beside: Path | None) -> Iterator[LegacyFiles]:
     """Yield the files at `path`, a folder or a .zip, which is unpacked next to `unpack_beside` while the block runs.
+
+    Without `unpack_beside`, it is unpacked in the system's folder for temporary files.
 
     `checkpoint` names the weights, if there are several. Raises CheckpointError, one sentence, if a file is missing or
     the choice is ambiguous.
     """
     path = Path(path)
     if path.is_dir():
-        yield _find(path, checkpoint)
+        yield find_files(path, checkpoint)
     elif path.is_file():
-        with temporary_sibling(unpack_beside) as folder:
+        with _temporary_folder(unpack_beside) as folder:
             try:
                 unpack(path, folder)
-                yield _find(folder, checkpoint)
+                yield find_files(folder, checkpoint)
             except CheckpointError as error:
                 # The user knows the archive, not the temporary folder that it was unpacked into.
                 raise CheckpointError(str(error).replace(str(folder), str(path))) from None
     else:
         raise CheckpointError(missing(path, "a folder or a .zip with a legacy checkpoint"))
+
+
+@contextmanager
+def _temporary_folder(beside: Path | None) -> Iterator[Path]:
+    if beside is not None:
+        with temporary_sibling(beside) as folder:
+            yield folder
+    else:
+        with TemporaryDirectory() as folder:
+            yield Path(folder)
 
 
 def checked_output(source: Path, output: str | Path) -> Path:
@@ -89,7 +103,8 @@ def name_of(path: str | Path) -> str:
     return "/".join(name for name in dict.fromkeys(names) if name)
 
 
-def _find(folder: Path, checkpoint: str | None) -> LegacyFiles:
+def find_files(folder: Path, checkpoint: str | None = None) -> LegacyFiles:
+    """Return the files of the checkpoint in a folder; raise CheckpointError if one is missing or there are several."""
     config = next((folder / name for name in CONFIGS if (folder / name).is_file()), None)
     if config is None:
         if (folder / ADAPTER).is_file():
@@ -109,7 +124,7 @@ def _find(folder: Path, checkpoint: str | None) -> LegacyFiles:
 
 def _only_weights(folder: Path) -> str:
     """Return the name of the only weights in a folder."""
-    found = _weights(folder)
+    found = find_weights(folder)
     if not found:
         raise CheckpointError(
             f"{folder} has no weights: no TensorFlow checkpoint ({INDEX}), no Keras HDF5 file, no "
@@ -120,9 +135,9 @@ def _only_weights(folder: Path) -> str:
     return found[0]
 
 
-def _weights(folder: Path) -> list[str]:
+def find_weights(folder: Path) -> list[str]:
     """Return the names of all weights in a folder: prefixes of TensorFlow checkpoints, HDF5 files, PyTorch files."""
-    files = sorted(file for file in folder.iterdir() if file.is_file())
+    files = sorted(file for file in folder.iterdir() if file.is_file() and not _DATA.search(file.name))
     found = [_prefix(folder, file.name) for file in files if file.name.endswith(INDEX)]
     pytorch = [name for name in PYTORCH if (folder / name).is_file()][:1]
     found += [file.name for file in files if is_hdf5(file) and not (pytorch and file.name == TRANSFORMERS_HDF5)]
@@ -131,7 +146,7 @@ def _weights(folder: Path) -> list[str]:
 
 def _prefix(folder: Path, name: str) -> str:
     """Return the name of a checkpoint by one of its files: their prefix, unless a Keras HDF5 file has that name."""
-    prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", name)
+    prefix = _DATA.sub("", re.sub(r"\.(index|meta)$", "", name))
     return name if (folder / prefix).is_file() else prefix
 
 

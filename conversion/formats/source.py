@@ -74,31 +74,31 @@ class WithZeros(Source):
     """A source with one more tensor, which is in no file: all its values are zero, as in a layer that a model lacks."""
 
     def __init__(self, source: Source, name: str, dtype: str, shape: tuple[int, ...]):
-        self.path, self._source = source.path, source
+        self.path, self.source = source.path, source
         zeros = Tensor(name, dtype, shape, math.prod(shape) * STORAGE[dtype].itemsize)
         self.entries, self._zeros = {**source.entries, name: zeros}, zeros
 
     def in_file_order(self) -> list[Tensor]:
         """Return the entries in file order, which is the fastest to read."""
-        return [*self._source.in_file_order(), self._zeros]
+        return [*self.source.in_file_order(), self._zeros]
 
     def chunks(self, name: str) -> Iterator[np.ndarray]:
         """Yield the bytes of one tensor as `Source.chunks` does."""
         if name != self._zeros.name:
-            yield from self._source.chunks(name)
+            yield from self.source.chunks(name)
         elif self._zeros.size:
             yield np.zeros(self._zeros.size, np.uint8)
 
     def read(self, name: str) -> np.ndarray:
         """Return one tensor in the storage of its dtype (bfloat16 as uint16)."""
         if name != self._zeros.name:
-            return self._source.read(name)
+            return self.source.read(name)
         return np.zeros(self._zeros.shape, STORAGE[self._zeros.dtype])
 
     def check(self, name: str) -> None:
         """Read one tensor only to check its checksum."""
         if name != self._zeros.name:
-            self._source.check(name)
+            self.source.check(name)
 
 
 def read_pieces(path: Path, piece: Piece, buffer: np.ndarray) -> Iterator[np.ndarray]:

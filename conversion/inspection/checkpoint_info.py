@@ -14,8 +14,9 @@ from ...output.console import summary_table
 class CheckpointInfo:
     """The facts about a checkpoint; None, or empty, where unknown.
 
-    `kind` is the kind of its files; `family` is its name, and `sign` the evidence for it. `parameters` counts those of
-    the model, without computed tables and second copies of tied weights; `dtypes` counts them by dtype. `vocabulary`
+    `kind` is the kind of its files; `family` is its name, and `sign` the evidence for it. `converts_to` is the class of
+    the model that `roformer convert` makes of it; None if it makes none, or need not. `parameters` counts those of the
+    model, without computed tables and second copies of tied weights; `dtypes` counts them by dtype. `vocabulary`
     has `entries`, `words` and `unit`; `positions` has `type` and its properties. `trained_length`, in tokens, is that
     of the released checkpoint, of the table of positions, or of rope_parameters. `source` is the origin by the model
     card. `files` are pairs of name and bytes, and `notes` are sentences on parts that could not be read.
@@ -28,6 +29,7 @@ class CheckpointInfo:
     model_type: str | None = None
     architecture: str | None = None
     task: str | None = None
+    converts_to: str | None = None
     layers: int | None = None
     hidden_size: int | None = None
     attention_heads: int | None = None
@@ -64,6 +66,7 @@ class CheckpointInfo:
             "family": _because(self.family, self.sign),
             "class": _because(self.architecture, self.model_type and f"model_type {self.model_type}"),
             "task": self.task,
+            "converts to": self.converts_to,
             "size": ", ".join(size),
             "parameters": self.parameters and f"{self.parameters:,}",
             "dtype": _dtypes(self.dtypes),

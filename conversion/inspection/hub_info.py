@@ -37,7 +37,7 @@ def repository_info(repo_id: str, revision: str | None, token: str | None) -> Ch
             shutil.copyfile(path, Path(folder) / file)
         try:
             if tensors is None:
-                found = folder_info(Path(folder), sizes, repo_id, name, unpacked=False)
+                found = folder_info(Path(folder), sizes, repo_id, name, has_data=False)
                 found.notes = [trouble or note.replace(folder, repo_id) for note in found.notes]
             else:
                 config = Path(folder) / "config.json"

@@ -44,7 +44,7 @@ def info(where: str | Path, *, revision: str | None = None, token: str | None = 
         with tempfile.TemporaryDirectory() as folder:
             try:
                 sizes = unpack(path, Path(folder), lambda name: name in SMALL or name.endswith(INDEX))
-                found = folder_info(Path(folder), sizes, str(where), name_of(path), unpacked=False)
+                found = folder_info(Path(folder), sizes, str(where), name_of(path), has_data=False)
             except (ValueError, OSError) as error:
                 raise CheckpointError(str(error).replace(folder, str(where))) from None
             found.notes = [note.replace(folder, str(where)) for note in found.notes]

@@ -1,138 +1,96 @@
-"""Describe a legacy checkpoint: its configuration, its vocabulary and the index of its variables."""
+"""Describe a checkpoint of the original framework, by what `roformer convert` makes of it."""
 
 from collections import Counter
+from contextlib import suppress
 from math import prod
-from pathlib import Path
 
-from ...model_cards.cards import is_published
-from ...model_cards.releases import RELEASES
-from ..checkpoints.legacy_checkpoint import match_legacy, recognise
+from ..checkpoints.legacy_checkpoint import lacks_names, open_source, recognise
+from ..checkpoints.reading import read_checkpoint
 from ..checkpoints.task_layers import NONE, find_task
 from ..errors import CheckpointError
-from ..families.family import extra
-from ..families.registry import FAMILIES, check_supported
-from ..folder.legacy_folder import VOCABULARY, is_hdf5
-from ..folder.settings import Settings, read_settings
+from ..families.family import TABLE, extra
+from ..families.registry import check_supported
+from ..folder.legacy_folder import LegacyFiles
+from ..folder.settings import read_settings
 from ..folder.vocabulary import read_vocabulary
 from ..formats.dtypes import FLOATS
 from ..formats.keras_bundle import KerasBundle
 from ..formats.keras_hdf5 import KerasHDF5
-from ..formats.source import Source
-from ..formats.tensor_bundle import TensorBundle
+from ..formats.source import Source, WithZeros
 from .checkpoint_info import CheckpointInfo
-from .saved_info import generation_notes, vocabulary_info
+from .config_info import config_info, vocabulary_info
 
 
-def legacy_info(
-    folder: Path, config_file: Path, weights: str, shown: str, name: str, unpacked: bool = True
-) -> CheckpointInfo:
-    """Describe the checkpoint of the original framework in `folder`; `weights` is its HDF5 file or its prefix."""
-    notes: list[str] = []
-    source, kind = _open(folder / weights, unpacked, notes)
-    check_supported(source.entries, shown)
-    settings = read_settings(config_file)
-    values = settings.values
-    vocabulary = None
-    try:
-        if (folder / VOCABULARY).is_file():
-            vocabulary = read_vocabulary(folder / VOCABULARY)
-        else:
-            notes.append(f"{VOCABULARY} is missing")
-    except ValueError as error:
-        notes.append(str(error))
-    is_whole, match = not notes, None
-    if vocabulary is not None and not _lacks_names(source):
+def legacy_info(files: LegacyFiles, shown: str, name: str, has_data: bool, notes: list[str]) -> CheckpointInfo:
+    """Describe the checkpoint that the user calls `shown`; `notes` say why the folder cannot be converted as it is."""
+    checkpoint, notes = None, list(notes)
+    if files.vocab.is_file():
         try:
-            match = match_legacy(source, settings, vocabulary, name)
+            checkpoint = read_checkpoint(files, name, has_data=has_data)
         except CheckpointError as error:
             notes.append(str(error))
-    if match is None:
-        family, sign = (None, None) if _lacks_names(source) else _recognised(source, settings, name)
-        extras = {entry: what for entry in source.entries if (what := extra(entry, source.entries)) is not None}
-        used = [entry for entry in source.entries if entry not in extras and source.entries[entry].dtype in FLOATS]
-    else:
-        source, family, sign = match.source, match.found.name, match.sign
-        extras = {entry: what for what, names in match.plan.extras.items() for entry in names}
-        used = [weight.variable for weight in match.plan.weights]
-    dtypes: dict[str, int] = {}
-    for entry in map(source.entries.get, used):
-        dtypes[entry.dtype] = dtypes.get(entry.dtype, 0) + prod(entry.shape)
-    word_level = vocabulary is not None and vocabulary.word_level
-    known = FAMILIES.get(family)
-    title = known and (known.title if vocabulary is None else known.title_of(vocabulary))
-    loads_with = "bert4keras" if known and is_whole else None
-    notes += generation_notes(folder)
-    if match is not None and not notes:
-        loads_with = "bert4keras; `roformer convert` turns it into a saved model"
+            with suppress(CheckpointError):  # perhaps only the data files are missing
+                checkpoint = read_checkpoint(files, name, has_data=False)
+    if checkpoint is None:
+        return _refused_info(files, shown, name, notes)
     return CheckpointInfo(
         path=shown,
-        kind=kind,
-        family=title if match is None else match.title,
-        sign=sign,
-        task=match.rows.get("task layer") if match is not None else None,
-        layers=values["num_hidden_layers"],
-        hidden_size=values["hidden_size"],
-        attention_heads=values["num_attention_heads"],
-        feed_forward_size=values["intermediate_size"],
-        embedding_size=None if values["embedding_size"] == values["hidden_size"] else values["embedding_size"],
-        activation=values["hidden_act"],
-        parameters=sum(dtypes.values()) or None,
-        dtypes=dtypes,
-        vocabulary=vocabulary_info(vocabulary.ids) if vocabulary else {"entries": values["vocab_size"]},
-        positions=_positions(family, values),
-        trained_length=_trained_length(family, values, word_level, name),
-        loads_with=loads_with,
-        left_out=dict(Counter(extras.values())),
+        kind=_file_format(checkpoint.source),
+        family=checkpoint.title,
+        sign=checkpoint.sign,
+        task=checkpoint.rows.get("task layer"),
+        converts_to=None if notes else checkpoint.architecture,
+        parameters=sum(checkpoint.parameters.values()),
+        dtypes=checkpoint.parameters,
+        vocabulary=vocabulary_info(checkpoint.vocabulary.ids),
+        loads_with=None if notes else "bert4keras",
+        left_out={kind: len(names) for kind, names in checkpoint.plan.extras.items()},
         notes=notes,
+        **config_info(checkpoint.fields, checkpoint.vocabulary.word_level, name),
     )
 
 
-def _lacks_names(source: Source) -> bool:
-    """Return whether the names of a tf.keras model's layers are in a data file that was not read."""
-    return type(source) is TensorBundle and source.object_graph is not None
-
-
-def _recognised(source: Source, settings: Settings, name: str) -> tuple[str | None, str | None]:
-    """Return the family of a checkpoint that cannot be converted as it is, and the sign, if they are known."""
+def _refused_info(files: LegacyFiles, shown: str, name: str, notes: list[str]) -> CheckpointInfo:
+    """Describe a checkpoint that cannot be converted, by those of its parts that can be read."""
     try:
-        choice = recognise(source, find_task(source, NONE), settings, name)
+        source = open_source(files.weights)
     except CheckpointError:
-        return None, None
-    return choice.family.name, choice.sign
+        source = open_source(files.weights, has_data=False)
+    check_supported(source.entries, shown)
+    settings, vocabulary, choice = read_settings(files.config), None, None
+    if files.vocab.is_file():
+        with suppress(CheckpointError):
+            vocabulary = read_vocabulary(files.vocab)
+    if not lacks_names(source):
+        with suppress(CheckpointError):
+            choice = recognise(source, find_task(source, NONE), settings, name)
+    family = choice and choice.family
+    extras = {variable: extra(variable, source.entries) for variable in source.entries}
+    dtypes: dict[str, int] = {}
+    for entry in source.entries.values():
+        if extras[entry.name] is None and entry.dtype in FLOATS:
+            dtypes[entry.dtype] = dtypes.get(entry.dtype, 0) + prod(entry.shape)
+    fields, word_level = dict(settings.values), vocabulary is not None and vocabulary.word_level
+    if family is not None:
+        fields |= {"model_type": family.base, "position_encoding": "learned" if family.positions == TABLE else "rotary"}
+    return CheckpointInfo(
+        path=shown,
+        kind=_file_format(source),
+        family=family and (family.title_of(vocabulary) if vocabulary else family.title),
+        sign=choice and choice.sign,
+        parameters=sum(dtypes.values()) or None,
+        dtypes=dtypes,
+        vocabulary=vocabulary_info(vocabulary.ids) if vocabulary else {"entries": settings.values["vocab_size"]},
+        loads_with="bert4keras" if family and vocabulary else None,
+        left_out=dict(Counter(kind for kind in extras.values() if kind is not None)),
+        notes=notes,
+        **config_info(fields, word_level, name) | ({"positions": {}, "trained_length": None} if family is None else {}),
+    )
 
 
-def _open(weights: Path, unpacked: bool, notes: list[str]) -> tuple[Source, str]:
-    """Return the variables, and the kind of their files; problems with their data are added to `notes`."""
-    if is_hdf5(weights):
-        return KerasHDF5(weights), "Keras weights, HDF5"
-    bundle = TensorBundle(weights, data=False)
-    kind = "TensorFlow checkpoint"
-    if not unpacked:
-        if bundle.object_graph is not None:
-            notes.append("the names of its layers are in a data file, which is not read from inside the .zip")
-        return bundle, kind
-    try:
-        if bundle.object_graph is not None:
-            return KerasBundle(weights), "tf.keras weights"
-        bundle.check_shards()
-    except CheckpointError as error:
-        notes.append(str(error))
-    return bundle, kind
-
-
-def _positions(family: str | None, values: dict) -> dict[str, object]:
-    if family is None:
-        return {}
-    if family in ("wobert", "simbert"):
-        return {"type": "a table", "length": values["max_position_embeddings"]}
-    return {"type": "relative"} if family == "wonezha" else {"type": "rotary", "theta": 10000.0}
-
-
-def _trained_length(family: str | None, values: dict, word_level: bool, name: str) -> int | None:
-    if family in ("wobert", "simbert"):
-        return values["max_position_embeddings"]
-    for part in name.split("/"):  # the names of the archive and of the folder in it
-        published = part.removesuffix(".zip")
-        if published in RELEASES and RELEASES[published].kind == family and is_published(published, values, word_level):
-            return RELEASES[published].trained_length
-    return None
+def _file_format(source: Source) -> str:
+    if isinstance(source, WithZeros):
+        source = source.source
+    if isinstance(source, KerasHDF5):
+        return "Keras weights, HDF5"
+    return "tf.keras weights" if isinstance(source, KerasBundle) else "TensorFlow checkpoint"

@@ -6,17 +6,17 @@ from math import prod
 from pathlib import Path
 
 from ...files.reading import read_json, read_whole
-from ...model_cards.cards import is_published
 from ...model_cards.facts import DTYPES, loads_with, read_facts, vocabulary_of
-from ...model_cards.kinds import KINDS, architecture_of, kind_of, size_of, why_package_is_needed
-from ...model_cards.releases import RELEASES
+from ...model_cards.kinds import KINDS, architecture_of, kind_of, why_package_is_needed
 from ...model_cards.usage import task_of
 from ...tokenization.vocabulary import has_words
+from ..checkpoints.reading import read_checkpoint
 from ..errors import CheckpointError
 from ..families.signs import check_application
-from ..folder.legacy_folder import GENERATION_CONFIG
+from ..folder.legacy_folder import GENERATION_CONFIG, find_files
 from ..formats.pytorch_source import PyTorchSource
 from .checkpoint_info import CheckpointInfo
+from .config_info import config_info, vocabulary_info
 
 # Tensors in a file that are not parameters: computed tables and position ids.
 COMPUTED = ("embed_positions.weight", "position_ids", "token_type_ids", "positions_encoding")
@@ -36,7 +36,7 @@ def saved_info(
     weights: str | None,
     shown: str,
     name: str,
-    unpacked: bool = True,
+    has_data: bool = True,
     tensors: Mapping[str, tuple[str, tuple[int, ...]]] | None = None,
 ) -> CheckpointInfo:
     """Describe the saved model in `folder`; `weights` is its file, or the index of its shards.
@@ -47,13 +47,18 @@ def saved_info(
     if "model_type" not in config and "hidden_size" not in config:
         raise ValueError(f"{shown} has no recognisable checkpoint: {config_file.name} has no model_type and no sizes")
     notes: list[str] = []
+    checkpoint, refusal = None, None
+    if weights is not None and has_data and _is_to_be_converted(config, weights):
+        try:
+            checkpoint = read_checkpoint(find_files(folder), name)
+        except CheckpointError as error:
+            refusal = str(error)
     for field, expected in EXPECTED.items():
         if not isinstance(config.get(field), (expected, type(None))):
             notes.append(f"{config_file.name}: {field} is {config.pop(field)!r}; expected {expected.__name__}")
     if tensors is None:
-        tensors, trouble = _tensors(folder, weights, unpacked)
+        tensors, trouble = _tensors(folder, weights, has_data)
         notes += [trouble] if trouble else []
-    notes += generation_notes(folder)
     tokenizer = read_json(folder / "tokenizer_config.json", default={})
     try:
         entries = vocabulary_of(folder)
@@ -64,23 +69,20 @@ def saved_info(
     card = folder / "README.md"
     facts = read_facts(read_whole(card, errors="replace") if card.is_file() else "")
     family, sign = _family(config, word_level, tensors)
-    try:  # a RoFormer-Sim of the package roformer 0.4.3 has no field for its mask
-        is_sim = family == KINDS["sim"].title
-        check_application(config_file, config | ({"is_decoder": True, "prefix_lm": True} if is_sim else {}))
-    except CheckpointError as error:
-        notes.append(str(error))
+    dtypes = _parameters(config, tensors)
+    if checkpoint is not None:
+        family, sign, dtypes = checkpoint.title, checkpoint.sign, checkpoint.parameters
+    elif refusal is not None:
+        notes = [refusal, *(note for note in notes if note != refusal)]
+    else:
+        notes += _trouble(folder, config_file, config, family)
     reason = why_package_is_needed(config, tokenizer)
-    counted = _counted(config, tensors)
     vocabulary = vocabulary_info(entries) if entries else {"entries": n} if (n := config.get("vocab_size")) else {}
-    dtypes: dict[str, int] = {}
-    for dtype, shape in counted.values():
-        dtypes[dtype] = dtypes.get(dtype, 0) + prod(shape)
     if config.get("attention_type") == "linear":
         notes.append(f"linear attention, with the feature map {config.get('linear_feature_map', 'elu')}")
     if family == KINDS["seq2seq"].title:
         notes.append(f"the sizes are its encoder's; the decoder has {config.get('decoder_layers')} layers")
         vocabulary = {"entries": config.get("vocab_size")}  # of any tokenizer
-    width, embedding = size_of(config, "hidden_size"), config.get("embedding_size")
     return CheckpointInfo(
         path=shown,
         kind="saved model",
@@ -89,45 +91,50 @@ def saved_info(
         model_type=config.get("model_type"),
         architecture=architecture_of(config),
         task=task_of(config, word_level) if family else None,
-        layers=size_of(config, "num_hidden_layers"),
-        hidden_size=width,
-        attention_heads=size_of(config, "num_attention_heads"),
-        feed_forward_size=size_of(config, "intermediate_size"),
-        embedding_size=None if embedding == width else embedding,
-        activation=size_of(config, "hidden_act"),
+        converts_to=checkpoint and checkpoint.architecture,
         parameters=sum(dtypes.values()) or None,
         dtypes=dtypes,
         vocabulary=vocabulary,
         tokenizer=_tokenizer(tokenizer, word_level),
-        positions=_positions(config, word_level),
-        trained_length=_trained_length(config, word_level, facts.get("source", name), facts.get("trained at", "")),
         needs_package=reason is not None,
         loads_with=loads_with(config, reason),
+        left_out={kind: len(names) for kind, names in checkpoint.plan.extras.items()} if checkpoint else {},
         source={row: value for row, value in facts.items() if row.startswith(PROVENANCE)},
         notes=notes,
+        **config_info(config, word_level, facts.get("source", name), facts.get("trained at", "")),
     )
 
 
-def generation_notes(folder: Path) -> list[str]:
-    """Return why a folder's generation_config.json cannot be read, as `roformer convert` says it; empty if it can."""
+def _is_to_be_converted(config: Mapping, weights: str) -> bool:
+    """Return whether `roformer convert` is meant for a saved model: transformers 5 did not write it.
+
+    What transformers 5 wrote loads as it is, so the import of torch, which takes seconds, is saved.
+    """
+    version = re.match(r"\d+", str(config.get("transformers_version", "")))
+    is_current = version is not None and int(version[0]) >= 5 and ".safetensors" in weights
+    return not is_current and kind_of(config, word_level=False) not in (None, "seq2seq")
+
+
+def _trouble(folder: Path, config_file: Path, config: Mapping, family: str | None) -> list[str]:
+    """Return what is wrong with the configurations of a saved model whose tensors are not matched."""
+    notes = []
+    try:  # a RoFormer-Sim of the package roformer 0.4.3 has no field for its mask
+        is_sim = family == KINDS["sim"].title
+        check_application(config_file, {**config, **({"is_decoder": True, "prefix_lm": True} if is_sim else {})})
+    except CheckpointError as error:
+        notes.append(str(error))
     try:
         read_json(folder / GENERATION_CONFIG, default={})
     except ValueError as error:
-        return [str(error)]
-    return []
+        notes.append(str(error))
+    return notes
 
 
-def vocabulary_info(entries: Mapping[str, int]) -> dict[str, object]:
-    """Return the numbers of entries and of words in a vocabulary, and the unit into which it splits Chinese."""
-    words = sum(has_words([entry]) for entry in entries)
-    return {"entries": len(entries), "words": words, "unit": "word" if words else "character"}
-
-
-def _tensors(folder: Path, weights: str | None, unpacked: bool) -> tuple[dict, str | None]:
+def _tensors(folder: Path, weights: str | None, has_data: bool) -> tuple[dict, str | None]:
     """Return name -> dtype and shape by the headers, and the reason if they could not be read."""
     if weights is None:
         return {}, "it has no weights"
-    if not unpacked:
+    if not has_data:
         return {}, f"{weights} is not read from inside the .zip, so its parameters are not counted"
     try:
         source = PyTorchSource(folder / weights)
@@ -137,14 +144,15 @@ def _tensors(folder: Path, weights: str | None, unpacked: bool) -> tuple[dict, s
     return {entry.name: (entry.dtype, entry.shape) for entry in source.entries.values()}, None
 
 
-def _counted(config: dict, tensors: Mapping) -> dict:
-    """Return the tensors that count as the model's parameters."""
+def _parameters(config: Mapping, tensors: Mapping) -> dict[str, int]:
+    """Return the number of the model's parameters by dtype."""
     tied = TIED if config.get("tie_word_embeddings", True) and "cls.predictions.bias" in tensors else set()
-    return {
-        name: (DTYPES.get(dtype, dtype), shape)
-        for name, (dtype, shape) in tensors.items()
-        if name not in tied and not name.endswith(COMPUTED)
-    }
+    counts: dict[str, int] = {}
+    for name, (dtype, shape) in tensors.items():
+        if name not in tied and not name.endswith(COMPUTED):
+            dtype = DTYPES.get(dtype, dtype)
+            counts[dtype] = counts.get(dtype, 0) + prod(shape)
+    return counts
 
 
 def _family(config: dict, word_level: bool, tensors: Mapping) -> tuple[str | None, str | None]:
@@ -171,41 +179,3 @@ def _tokenizer(fields: dict, word_level: bool) -> str | None:
     told = [f"words by {words}"] if words and word_level else []
     told += ["lower-cased"] if fields.get("do_lower_case") else []
     return ", ".join([name, *told])
-
-
-def _positions(config: dict, word_level: bool) -> dict[str, object]:
-    kind = kind_of(config, word_level)
-    if kind in ("bert", "wobert"):
-        return {"type": "a table", "length": config.get("max_position_embeddings")}
-    if kind in ("nezha", "wonezha"):
-        return {"type": "relative", "up_to_distance": config.get("max_relative_position", 64)}
-    if kind is None:
-        return {}
-    if (encoding := config.get("position_encoding", "rotary")) != "rotary":
-        return {"type": encoding} | ({"length": _table_length(config)} if encoding == "learned" else {})
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    theta = rope.get("rope_theta", config.get("rope_theta", 10000.0))
-    scaling = rope.get("rope_type", rope.get("type", "default"))
-    known = {"type": "rotary", "theta": theta, "scaling": None if scaling == "default" else scaling}
-    known["factor"] = rope.get("factor")
-    known["values_too"] = "yes" if config.get("rotary_value") else None
-    known["frequencies"] = "trained" if config.get("trainable_rope") else None
-    return {name: value for name, value in known.items() if value is not None}
-
-
-def _trained_length(config: dict, word_level: bool, name: str, in_card: str) -> int | None:
-    rope = config.get("rope_parameters") or {}
-    if isinstance(length := rope.get("original_max_position_embeddings"), int):
-        return length
-    if kind_of(config, word_level) in ("bert", "wobert"):
-        return config.get("max_position_embeddings")
-    if config.get("position_encoding") == "learned":
-        return _table_length(config)
-    if stated := re.fullmatch(r"up to ([\d,]+) tokens", in_card):  # by the script that trained it
-        return int(stated[1].replace(",", ""))
-    return RELEASES[name].trained_length if is_published(name, config, word_level) else None
-
-
-def _table_length(config: dict) -> int:
-    """Return the number of learned positions of a RoFormer; the default is that of `RoFormerConfig`."""
-    return config.get("max_position_embeddings", 1536)

@@ -101,11 +101,12 @@ def convert(
     all_: Annotated[bool, Option("--all", help="Convert every checkpoint in LEGACY_DIR into OUTPUT_DIR.")] = False,
     force: Force = False,
     verify: Annotated[bool, Option("--verify", help="Load the result and compare every tensor.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print the report, and write nothing.")] = False,
 ) -> None:
     """Convert a checkpoint of the original framework into a folder for from_pretrained."""
     options = {
         "family": family, "as_family": as_family, "checkpoint": checkpoint, "head": head, "dtype": dtype,
-        "max_shard_size": max_shard_size, "force": force, "verify": verify, "progress": True,
+        "max_shard_size": max_shard_size, "force": force, "verify": verify, "dry_run": dry_run, "progress": True,
     }  # fmt: skip
     if all_:
         from ..conversion.folder_converter import convert_all

@@ -259,7 +259,7 @@ def test_the_layer_of_a_task_in_a_checkpoint_is_left_out_on_request(output, tmp_
         convert(source, output)
     assert_states(info(source).notes, "output_bias", "--head none")
     report = convert(source, output, head="none", verify=True)
-    assert sorted(report.extras["task layer"]) == sorted(task) and report.rows["class"] == "BertModel"
+    assert sorted(report.extras["task layer"]) == sorted(task) and report.architecture == "BertModel"
     assert torch.equal(load_file(output / "model.safetensors")["pooler.dense.weight"], torch.full((24, 24), 2.0))
 
 

@@ -154,7 +154,7 @@ def test_a_model_saved_whole_tells_its_activations(name, problem_type, says, out
 def test_the_report_names_the_task_layer(output, tmp_path):
     report = convert(legacy_folder(tmp_path, "classification", TENSOR_BUNDLE), output, head="classification")
     assert report.rows["task layer"] == "dense: Dense(2) over [CLS]"
-    assert report.rows["class"] == "RoFormerForSequenceClassification"
+    assert report.architecture == "RoFormerForSequenceClassification"
     assert "not in the file" in report.rows["its activation"]
     assert report.extras.keys() == {"optimiser state"}
 
@@ -220,7 +220,7 @@ def test_a_classifier_over_a_linear_pooler_of_a_bert(output, tmp_path):
     folder = legacy_folder(tmp_path, "bert_pooler", HDF5)
     convert(folder, tmp_path / "tanh", head="pooler")
     report = convert(folder, output, head="linear-pooler", verify=True)
-    assert report.rows["class"] == "RoFormerForSequenceClassification" and "modules.json" not in report.files
+    assert report.architecture == "RoFormerForSequenceClassification" and "modules.json" not in report.files
     bert = AutoModelForSequenceClassification.from_pretrained(tmp_path / "tanh").eval()
     model = AutoModelForSequenceClassification.from_pretrained(output).eval()
     assert model.config.position_encoding == "learned" and not model.config.is_decoder
