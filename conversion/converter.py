@@ -22,7 +22,7 @@ from .families.registry import AUTO, FAMILIES
 from .families.roformer_start import TARGETS
 from .folder.legacy_folder import GENERATION_CONFIG, LegacyFiles, checked_output, legacy_files, name_of
 from .folder.settings import read_fields
-from .formats.dtypes import FLOATS, STORAGE, cast, is_finite
+from .formats.dtypes import DTYPES, FLOATS, cast, is_finite
 from .formats.safetensors_file import (
     INDEX,
     MAX_SHARD_SIZE,
@@ -248,4 +248,4 @@ def _pieces(source: Source, weight: Weight) -> Iterator[np.ndarray]:
     else:
         stored = source.entries[weight.variable].dtype
         for chunk in source.chunks(weight.variable):
-            yield chunk.view(STORAGE[stored])
+            yield chunk.view(DTYPES[stored].numpy)

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...output.console import sentence_of
 from ..errors import CheckpointError, not_finite
-from .dtypes import FLOATS, STORAGE
+from .dtypes import DTYPES, FLOATS
 from .keras_layers import KerasLayer, read_model
 from .source import Piece, Source, read_pieces
 
@@ -61,7 +61,7 @@ class KerasHDF5(Source):
 
     def _read_into(self, entry: Piece, buffer: np.ndarray) -> Iterator[np.ndarray]:
         for chunk in read_pieces(self.path, entry, buffer):
-            if entry.dtype in FLOATS and not np.isfinite(chunk.view(STORAGE[entry.dtype])).all():
+            if entry.dtype in FLOATS and not np.isfinite(chunk.view(DTYPES[entry.dtype].numpy)).all():
                 raise not_finite(self.path, entry.name)
             yield chunk
 
@@ -123,9 +123,9 @@ def _place(group, weight: str, place: str, file_size: int) -> tuple[str, tuple[i
         at = at[part]
     if not isinstance(at, h5py.Dataset):
         raise CheckpointError(f"is damaged: it has no weight {place}")
-    dtype = next((name for name, storage in STORAGE.items() if storage == at.dtype and name != "bfloat16"), None)
-    if dtype is None:
-        raise CheckpointError(f"stores {place} as {at.dtype}, but only {', '.join(STORAGE)} can be read")
+    dtype = at.dtype.name
+    if dtype not in DTYPES or at.dtype != DTYPES[dtype].numpy:  # a big-endian one differs
+        raise CheckpointError(f"stores {place} as {at.dtype}, but only {', '.join(DTYPES)} can be read")
     if at.chunks is not None or at.is_virtual or at.external:
         raise CheckpointError(f"stores {place} compressed or chunked, which Keras never does")
     size, offset = at.nbytes, at.id.get_offset()

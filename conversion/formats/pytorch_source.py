@@ -21,7 +21,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from ..errors import CheckpointError, not_finite
-from .dtypes import STORAGE
+from .dtypes import DTYPES
 from .pytorch_files import read_index
 from .source import CHUNK, Source, Tensor
 from .zip_archive import is_zip, open_zip
@@ -29,9 +29,7 @@ from .zip_archive import is_zip, open_zip
 if TYPE_CHECKING:
     import torch
 
-_SAFETENSORS = {
-    "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64", "I64": "int64", "I32": "int32",
-}  # fmt: skip
+_SAFETENSORS = {dtype.safetensors: name for name, dtype in DTYPES.items()}
 # What DataParallel, Lightning's modules and torch.compile put before the name of every tensor.
 WRAPPERS = ("module.", "model.", "_orig_mod.")
 # The names under which scripts of training, Lightning's among them, save a state dict beside the state of training.
@@ -122,7 +120,7 @@ class PyTorchSource(Source):
         if name in self.entries:
             raise CheckpointError(f"{path} holds the tensor {name}, which is also in another file")
         shape = tuple(shape)
-        itemsize = STORAGE[dtype].itemsize if dtype in STORAGE else 0
+        itemsize = DTYPES[dtype].numpy.itemsize if dtype in DTYPES else 0
         self.entries[name] = Tensor(name, dtype, shape, int(np.prod(shape, dtype=object)) * itemsize)
         self._tensor[name] = tensor
 
@@ -149,7 +147,7 @@ class PyTorchSource(Source):
         """Return one tensor in the storage of its dtype (bfloat16 as uint16)."""
         entry = self.entries[name]
         data = np.concatenate([np.empty(0, np.uint8), *self.chunks(name)])  # an empty tensor has no chunks
-        return data.view(STORAGE[entry.dtype]).reshape(entry.shape)
+        return data.view(DTYPES[entry.dtype].numpy).reshape(entry.shape)
 
     def check(self, name: str) -> None:
         """Read one tensor only to check its checksum."""

@@ -14,12 +14,10 @@ from pathlib import Path
 import numpy as np
 from huggingface_hub import split_state_dict_into_shards_factory
 
-from .dtypes import STORAGE
+from .dtypes import DTYPES
 
 INDEX = "model.safetensors.index.json"
 MAX_SHARD_SIZE = "5GB"
-
-_NAMES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F64"}
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class TensorSpec:
     @property
     def size(self) -> int:
         """The size in bytes."""
-        return prod(self.shape) * STORAGE[self.dtype].itemsize
+        return prod(self.shape) * DTYPES[self.dtype].numpy.itemsize
 
 
 def split_into_shards(specs: Iterable[TensorSpec], limit: int | str) -> dict[str, list[TensorSpec]]:
@@ -72,7 +70,11 @@ def write_safetensors(path: str | Path, specs: Iterable[TensorSpec], chunks: Ite
     """Write a file of the tensors in `specs`; `chunks` are their values in order, in pieces of any length."""
     header, end = {"__metadata__": {"format": "pt"}}, 0
     for spec in specs:
-        place = {"dtype": _NAMES[spec.dtype], "shape": list(spec.shape), "data_offsets": [end, end + spec.size]}
+        place = {
+            "dtype": DTYPES[spec.dtype].safetensors,
+            "shape": list(spec.shape),
+            "data_offsets": [end, end + spec.size],
+        }
         header[spec.key] = place
         end += spec.size
     encoded = json.dumps(header, separators=(",", ":")).encode()

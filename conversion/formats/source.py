@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import CheckpointError
-from .dtypes import STORAGE
+from .dtypes import DTYPES
 
 CHUNK = 1 << 22  # bytes yielded at a time; a multiple of every item size
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """The properties of a tensor before it is read: a dtype of dtypes.STORAGE, a shape, and `size` in bytes."""
+    """The properties of a tensor before it is read: a dtype of dtypes.DTYPES, a shape, and `size` in bytes."""
 
     name: str
     dtype: str
@@ -55,7 +55,7 @@ class Source:
     def read(self, name: str) -> np.ndarray:
         """Return one tensor in the storage of its dtype (bfloat16 as uint16)."""
         entry = self.entries[name]
-        array = np.empty(entry.shape, STORAGE[entry.dtype])
+        array = np.empty(entry.shape, DTYPES[entry.dtype].numpy)
         for _ in self._read_into(entry, array.reshape(-1).view(np.uint8)):
             pass
         return array
@@ -75,7 +75,7 @@ class WithZeros(Source):
 
     def __init__(self, source: Source, name: str, dtype: str, shape: tuple[int, ...]):
         self.path, self.source = source.path, source
-        zeros = Tensor(name, dtype, shape, math.prod(shape) * STORAGE[dtype].itemsize)
+        zeros = Tensor(name, dtype, shape, math.prod(shape) * DTYPES[dtype].numpy.itemsize)
         self.entries, self._zeros = {**source.entries, name: zeros}, zeros
 
     def in_file_order(self) -> list[Tensor]:
@@ -93,7 +93,7 @@ class WithZeros(Source):
         """Return one tensor in the storage of its dtype (bfloat16 as uint16)."""
         if name != self._zeros.name:
             return self.source.read(name)
-        return np.zeros(self._zeros.shape, STORAGE[self._zeros.dtype])
+        return np.zeros(self._zeros.shape, DTYPES[self._zeros.dtype].numpy)
 
     def check(self, name: str) -> None:
         """Read one tensor only to check its checksum."""

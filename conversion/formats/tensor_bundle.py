@@ -20,11 +20,13 @@ import numpy as np
 
 from ..errors import CheckpointError
 from . import crc32c
-from .dtypes import CODES, STORAGE
+from .dtypes import DTYPES
 from .protocol_buffers import BYTES, FIXED32, VARINT, DamagedMessage, read_fields, read_varint
 from .source import Piece, Source, read_pieces
 from .sstable import read_table
 
+CODES = {name: dtype.tensorflow for name, dtype in DTYPES.items()} | {"string": 7}  # of the object graph
+_NAMES = {code: name for name, code in CODES.items()}
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # the only string that is read; see object_graph.py
 MAX_RANK = 254  # TensorFlow's own limit
 
@@ -156,12 +158,12 @@ def _read_entry(key: bytes, message: bytes) -> Entry:
         raise CheckpointError(f"stores {name} in slices of a partitioned variable, which is not supported")
     code, shape = fields.get(1, 0), _read_shape(fields.get(2, b""), name)
     shard, offset, size, crc = (fields.get(number, 0) for number in (3, 4, 5, 6))
-    dtype = CODES.get(code, f"dtype {code}")
+    dtype = _NAMES.get(code, f"dtype {code} of TensorFlow")
     if (name, dtype, shape) == (OBJECT_GRAPH, "string", ()):
         return Entry(name, dtype, shape, size, offset, shard, crc)
-    if dtype not in STORAGE:
-        raise CheckpointError(f"stores {name} as {dtype}, but only {', '.join(STORAGE)} can be read")
-    if prod(shape) * STORAGE[dtype].itemsize != size:
+    if dtype not in DTYPES:
+        raise CheckpointError(f"stores {name} as {dtype}, but only {', '.join(DTYPES)} can be read")
+    if prod(shape) * DTYPES[dtype].numpy.itemsize != size:
         raise CheckpointError(f"is damaged: {name} of shape {shape} and dtype {dtype} cannot take {size} bytes")
     return Entry(name, dtype, shape, size, offset, shard, crc)
 

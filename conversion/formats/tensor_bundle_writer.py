@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from . import crc32c
-from .dtypes import CODES, STORAGE
+from .dtypes import DTYPES
 from .protocol_buffers import BYTES, FIXED32, VARINT, write_field
 from .safetensors_file import write_all
 from .sstable import write_table
-from .tensor_bundle import Entry
+from .tensor_bundle import CODES, Entry
 
 
 def write_bundle(
@@ -34,10 +34,10 @@ def write_bundle(
             if not name or name in entries:
                 raise ValueError(f"every variable needs its own name, but {name!r} is empty or already taken")
             shard = number % num_shards
-            kind = (dtype.get(name) if isinstance(dtype, Mapping) else dtype) or array.dtype.name
-            data = np.ascontiguousarray(array, STORAGE[kind]).reshape(-1).view(np.uint8)
+            stored = (dtype.get(name) if isinstance(dtype, Mapping) else dtype) or array.dtype.name
+            data = np.ascontiguousarray(array, DTYPES[stored].numpy).reshape(-1).view(np.uint8)
             crc = crc32c.masked(data)
-            entries[name] = Entry(name, kind, array.shape, len(data), files[shard].tell(), shard, crc)
+            entries[name] = Entry(name, stored, array.shape, len(data), files[shard].tell(), shard, crc)
             write_all(files[shard], data)
     finally:
         for file in files:
@@ -58,9 +58,8 @@ def _header(num_shards: int) -> bytes:
 
 
 def _record(entry: Entry) -> bytes:
-    code = next(code for code, name in CODES.items() if name == entry.dtype)
     dims = b"".join(write_field(2, BYTES, write_field(1, VARINT, size) if size else b"") for size in entry.shape)
-    fields = [(1, VARINT, code), (2, BYTES, dims)]
+    fields = [(1, VARINT, CODES[entry.dtype]), (2, BYTES, dims)]
     # Zeros are left out, as by every encoder of protocol buffers.
     fields += [(i, VARINT, n) for i, n in ((3, entry.shard), (4, entry.offset), (5, entry.size)) if n]
     return b"".join(write_field(*field) for field in [*fields, (6, FIXED32, entry.crc)])

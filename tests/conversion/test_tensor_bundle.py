@@ -142,7 +142,7 @@ def test_our_index_is_tensorflows_byte_for_byte(folder, tmp_path):
 def test_bfloat16_as_tensorflow_wrote_it():
     bundle = TensorBundle(EVERY_DTYPE / "model.ckpt")
     expected = np.load(EVERY_DTYPE / "expected.npz")
-    assert {entry.dtype for entry in bundle.entries.values()} == set(dtypes.STORAGE)
+    assert {entry.dtype for entry in bundle.entries.values()} == set(dtypes.DTYPES)
     for name, entry in bundle.entries.items():
         found = bundle.read(name)
         if entry.dtype == "bfloat16":
@@ -164,7 +164,7 @@ def test_rounding_is_torchs(numbers, target):
             dtypes.cast(array, "float32", target)
         return
     found = dtypes.cast(array, "float32", target)
-    assert found.dtype == dtypes.STORAGE[target]
+    assert found.dtype == dtypes.DTYPES[target].numpy
     # Through float32, in which every float16 and bfloat16 is exact; NaNs compare equal here.
     wide = dtypes.cast(found, target, "float32") if target != "float64" else found
     np.testing.assert_array_equal(wide, expected.to(torch.float32 if target != "float64" else torch.float64).numpy())
