@@ -3,8 +3,9 @@
 import json
 import shutil
 import time
-from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -16,25 +17,16 @@ from ..tokenization.wordpiece import is_cjk
 from .checkpoints.checkpoint import Checkpoint, Plan
 from .checkpoints.reading import read_checkpoint
 from .checkpoints.task_layers import HEADS
-from .errors import CheckpointError, not_finite
+from .errors import CheckpointError
 from .families.family import Weight
 from .families.registry import AUTO, FAMILIES
 from .families.roformer_start import TARGETS
 from .folder.legacy_folder import GENERATION_CONFIG, LegacyFiles, checked_output, legacy_files, name_of
 from .folder.settings import read_fields
-from .formats.dtypes import DTYPES, FLOATS, cast, is_finite
-from .formats.safetensors_file import (
-    INDEX,
-    MAX_SHARD_SIZE,
-    TensorSpec,
-    split_into_shards,
-    write_safetensors,
-    write_shard_index,
-)
+from .formats.dtypes import DTYPES, FLOATS, cast
+from .formats.safetensors_file import INDEX, MAX_SHARD_SIZE, split_into_shards, write_safetensors, write_shard_index
 from .formats.source import Source
 from .report import ConversionReport
-
-SLAB = 64  # rows of a transposed matrix made at a time
 
 
 def convert(
@@ -140,7 +132,7 @@ def _check_options(family: str, as_family: str | None, head: str, dtype: str, ma
             raise CheckpointError(f"there is no {name} {value!r}: choose one of {', '.join(choices)}")
     if as_family not in (None, *TARGETS):
         raise CheckpointError(f"a checkpoint cannot be written as {as_family!r}: choose {' or '.join(TARGETS)}")
-    split_into_shards([], max_shard_size)  # refuses another size
+    split_into_shards({}, max_shard_size)  # refuses another size
 
 
 def _padding_row(rows: int, entries: int) -> dict[str, str]:
@@ -201,51 +193,30 @@ def _write_card(folder: Path, name: str, found: Checkpoint, files: LegacyFiles) 
 def _write_weights(
     folder: Path, source: Source, plan: Plan, dtype: str, max_shard_size: int | str, progress: bool
 ) -> None:
-    """Stream every weight into its file, and check the checksums of the variables that are left out."""
+    """Write every weight, shard by shard, and check the checksums of the variables that are left out."""
     weights = {weight.key: weight for weight in plan.weights}
-    specs = [
-        TensorSpec(weight.key, dtype, weight.shape[::-1] if weight.transpose else weight.shape)
-        for weight in plan.weights
-    ]
-    shards = split_into_shards(specs, max_shard_size)
+    itemsize = DTYPES[dtype].numpy.itemsize
+    split = split_into_shards({key: prod(weight.shape) * itemsize for key, weight in weights.items()}, max_shard_size)
     with byte_progress(progress) as bar:
         task = bar.add_task("converting", total=sum(entry.size for entry in source.entries.values()))
-        for names in plan.extras.values():
-            for name in names:
-                source.check(name)
-                bar.advance(task, source.entries[name].size)
-
-        def chunks(shard: list[TensorSpec]) -> Iterator[np.ndarray]:
-            for spec in shard:
-                weight = weights[spec.key]
-                yield from _weight_chunks(source, weight, dtype)
-                bar.advance(task, source.entries[weight.variable].size)
-
-        for name, shard in shards.items():
-            write_safetensors(folder / name, shard, chunks(shard))
-        if len(shards) > 1:
-            write_shard_index(folder / INDEX, shards)
+        for name in chain.from_iterable(plan.extras.values()):
+            source.check(name)
+            bar.advance(task, source.entries[name].size)
+        for file, keys in split.filename_to_tensors.items():
+            tensors = {}
+            for key in keys:
+                tensors[key] = _converted(source, weights[key], dtype)
+                bar.advance(task, source.entries[weights[key].variable].size)
+            write_safetensors(folder / file, tensors, dict.fromkeys(keys, dtype))
+    if split.is_sharded:
+        write_shard_index(folder / INDEX, split, sum(prod(weight.shape) for weight in plan.weights))
 
 
-def _weight_chunks(source: Source, weight: Weight, dtype: str) -> Iterator[np.ndarray]:
-    """Yield the values of one weight, as the model stores them, in pieces."""
-    stored = source.entries[weight.variable].dtype
-    for piece in _pieces(source, weight):
-        if not is_finite(piece, stored):  # a TensorFlow checkpoint's checksums do not tell
-            raise not_finite(source.path, weight.variable)
-        try:
-            yield cast(piece, stored, dtype)
-        except OverflowError as error:
-            raise CheckpointError(f"{source.path}: {weight.variable} cannot be written: {error}") from None
-
-
-def _pieces(source: Source, weight: Weight) -> Iterator[np.ndarray]:
-    """Yield the values of one variable in pieces, in the dtype of the source, transposed if the weight is."""
-    if weight.transpose:
-        matrix = source.read(weight.variable)
-        for row in range(0, matrix.shape[1], SLAB):
-            yield np.ascontiguousarray(matrix[:, row : row + SLAB].T)
-    else:
-        stored = source.entries[weight.variable].dtype
-        for chunk in source.chunks(weight.variable):
-            yield chunk.view(DTYPES[stored].numpy)
+def _converted(source: Source, weight: Weight, dtype: str) -> np.ndarray:
+    """Return the values of one weight as the model stores them, contiguous."""
+    original = source.read(weight.variable)
+    try:
+        rounded = cast(original, source.entries[weight.variable].dtype, dtype)
+    except OverflowError as error:
+        raise CheckpointError(f"{source.path}: {weight.variable} cannot be written: {error}") from None
+    return np.asarray(rounded.T if weight.transpose else rounded, order="C")

@@ -12,12 +12,12 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 from rich.table import Table
 
 from ..files.atomic_folder import output_folder
@@ -25,21 +25,21 @@ from ..output.console import byte_progress, summary_table
 from ..saved_fields import MODEL_TYPES as ROFORMER_TYPES
 from ..tokenization.vocabulary import VocabularyError, check_vocabulary, read_vocabulary
 from ..tokenization.wordpiece import PREFIX
-from .errors import CheckpointError, not_finite
+from .errors import CheckpointError
 from .folder.legacy_folder import GENERATION_CONFIG, checked_output
 from .folder.settings import read_fields
 from .formats.dtypes import FLOATS
 from .formats.pytorch_files import PYTORCH
-from .formats.safetensors_file import TensorSpec, write_safetensors
+from .formats.safetensors_file import write_safetensors
 
 if TYPE_CHECKING:
     import torch
 
     from ..tokenization.tokenizer import RoFormerTokenizer
     from .formats.pytorch_source import PyTorchSource
+    from .formats.source import Tensor
 
 MODEL_TYPES = ("bert", "nezha", *ROFORMER_TYPES)
-SLAB = 1024  # rows of a new matrix made at a time
 NAMED_ENTRIES = 5  # in the report
 
 _EMBEDDING = re.compile(r"(.*\.)?embeddings\.word_embeddings\.weight")
@@ -79,36 +79,31 @@ def compose(entries: list[str], tokenizer) -> Composition:
     )
 
 
-def mean_rows(old: torch.Tensor, rows: list[list[int]]) -> Iterator[torch.Tensor]:
-    """Yield the means of rows of `old` (vocabulary, ...) in slabs, summed in float64 and rounded to the dtype of
-    `old`."""
+def mean_rows(old: torch.Tensor, rows: list[list[int]]) -> torch.Tensor:
+    """Return the means of rows of `old` (vocabulary, ...), summed in float64 and rounded to the dtype of `old`."""
     import torch
+    from torch.nn.functional import embedding_bag
 
-    for first in range(0, len(rows), SLAB):
-        slab = rows[first : first + SLAB]
-        lengths = np.array([len(ids) for ids in slab])
-        parts = old[[row for ids in slab for row in ids]].reshape(lengths.sum(), -1).double().numpy()
-        starts = np.concatenate([[0], lengths.cumsum()[:-1]])
-        means = np.add.reduceat(parts, starts, axis=0) / lengths[:, None]
-        yield torch.from_numpy(means).to(old.dtype)
+    ids = torch.tensor([row for row_ids in rows for row in row_ids])
+    starts = torch.tensor([0, *accumulate(map(len, rows[:-1]))])
+    means = embedding_bag(ids, old.reshape(len(old), -1).double(), starts, mode="mean")
+    return means.to(old.dtype).reshape(len(rows), *old.shape[1:])
 
 
-def _open_weights(folder: Path) -> tuple[PyTorchSource, dict[str, TensorSpec]]:
-    """Open the tensors of a folder that `save_pretrained` made; return also the weights to write, by key."""
+def _open_weights(folder: Path) -> tuple[PyTorchSource, dict[str, Tensor]]:
+    """Open the tensors of a folder that `save_pretrained` made; return also those that are weights, by key."""
     name = next((name for name in PYTORCH if (folder / name).is_file()), None)
     if name is None:
         raise CheckpointError(f"{folder} has no weights: neither model.safetensors nor pytorch_model.bin")
     from .formats.pytorch_source import PyTorchSource
 
-    weights, specs = PyTorchSource(folder / name), {}
-    weights.unwrap()  # else the new model would have no weight under its own name
-    for key, entry in weights.entries.items():
-        if _NO_WEIGHT.fullmatch(key):
-            continue
+    source = PyTorchSource(folder / name)
+    source.unwrap()  # else the new model would have no weight under its own name
+    weights = {key: entry for key, entry in source.entries.items() if not _NO_WEIGHT.fullmatch(key)}
+    for key, entry in weights.items():
         if entry.dtype not in FLOATS:
-            raise CheckpointError(f"{weights.path}: {key} has dtype {entry.dtype}; expected one of {', '.join(FLOATS)}")
-        specs[key] = TensorSpec(key, entry.dtype, entry.shape)
-    return weights, specs
+            raise CheckpointError(f"{source.path}: {key} has dtype {entry.dtype}; expected one of {', '.join(FLOATS)}")
+    return source, weights
 
 
 @dataclass(frozen=True)
@@ -197,11 +192,11 @@ def initialise_words(
                 f"{source / 'config.json'}: model_type is {config.get('model_type')!r}; expected one of "
                 f"{', '.join(MODEL_TYPES)}"
             )
-        weights, specs = _open_weights(source)
-        resized = _rows_to_make(source, specs, config, old)
+        tensors, weights = _open_weights(source)
+        resized = _rows_to_make(source, weights, config, old)
         composition = compose(list(entries), old)
 
-        _write_weights(folder / "model.safetensors", weights, specs, resized, composition.rows, progress)
+        _write_weights(folder / "model.safetensors", tensors, weights, resized, composition.rows, progress)
         for name, values in configs.items():
             values = _translated(source / name, values, before, entries)
             values.pop("_name_or_path", None)  # a path on another machine
@@ -226,7 +221,7 @@ def initialise_words(
             never_found=never_found((entry for entry in entries if entry not in before), tokenizer),
             composition=composition,
             resized=resized,
-            unchanged=len(specs) - len(resized),
+            unchanged=len(weights) - len(resized),
             seconds=time.perf_counter() - started,
         )
 
@@ -249,13 +244,13 @@ def _with_vocabulary(old: RoFormerTokenizer, entries: dict[str, int], path: str 
     return written_anew(old, entries, word_segmentation="jieba")
 
 
-def _rows_to_make(source: Path, specs: dict[str, TensorSpec], config: dict, tokenizer: RoFormerTokenizer) -> list[str]:
+def _rows_to_make(source: Path, weights: dict[str, Tensor], config: dict, tokenizer: RoFormerTokenizer) -> list[str]:
     """Return the keys of the tensors with one row per entry, after a check of their shapes."""
-    keys = [key for key in specs if _ONE_ROW_AN_ENTRY.fullmatch(key)]
+    keys = [key for key in weights if _ONE_ROW_AN_ENTRY.fullmatch(key)]
     if sum(bool(_EMBEDDING.fullmatch(key)) for key in keys) != 1:
         raise CheckpointError(f"{source} has no word_embeddings.weight, or several")
     for key in keys:
-        shape = specs[key].shape
+        shape = weights[key].shape
         if not shape or shape[0] != config.get("vocab_size"):
             raise CheckpointError(f"{source}: {key} has shape {shape}, but vocab_size is {config.get('vocab_size')!r}")
     if max(tokenizer.get_vocab().values()) >= config["vocab_size"]:
@@ -267,32 +262,24 @@ def _rows_to_make(source: Path, specs: dict[str, TensorSpec], config: dict, toke
 
 def _write_weights(
     path: Path,
-    weights: PyTorchSource,
-    specs: dict[str, TensorSpec],
+    source: PyTorchSource,
+    weights: dict[str, Tensor],
     resized: list[str],
     rows: list[list[int]],
     progress: bool,
 ) -> None:
-    """Stream every tensor into the file."""
-    new = [
-        TensorSpec(spec.key, spec.dtype, (len(rows), *spec.shape[1:])) if spec.key in resized else spec
-        for spec in specs.values()
-    ]
-    import torch
+    """Write every weight into one file, those in `resized` with new rows."""
+    from .formats.pytorch_source import as_array
 
+    arrays = {}
     with byte_progress(progress) as bar:
-        task = bar.add_task("writing", total=sum(spec.size for spec in new))
-
-        def chunks() -> Iterator[np.ndarray]:
-            for spec in new:
-                tensor = weights.tensor(spec.key)
-                for part in mean_rows(tensor, rows) if spec.key in resized else [tensor]:
-                    if not bool(torch.isfinite(part).all()):
-                        raise not_finite(weights.path, spec.key)
-                    yield part.contiguous().reshape(-1).view(torch.uint8).numpy()
-                bar.advance(task, spec.size)
-
-        write_safetensors(path, new, chunks())
+        task = bar.add_task("writing", total=sum(entry.size for entry in weights.values()))
+        for key, entry in weights.items():
+            arrays[key] = source.read(key)  # which checks that the values are finite, and so their means
+            if key in resized:
+                arrays[key] = as_array(mean_rows(source.tensor(key), rows))
+            bar.advance(task, entry.size)
+        write_safetensors(path, arrays, {key: entry.dtype for key, entry in weights.items()})
 
 
 def _translated(path: Path, values: dict, old: dict[str, int], new: dict[str, int]) -> dict:

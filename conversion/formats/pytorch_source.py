@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,10 +20,10 @@ from zipfile import ZIP_STORED
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from ..errors import CheckpointError, not_finite
+from ..errors import CheckpointError
 from .dtypes import DTYPES
 from .pytorch_files import read_index
-from .source import CHUNK, Source, Tensor
+from .source import Source, Tensor
 from .zip_archive import is_zip, open_zip
 
 if TYPE_CHECKING:
@@ -131,27 +131,21 @@ class PyTorchSource(Source):
             self._unchecked = {name: other for name, other in self._unchecked.items() if other != path}
         return self._tensor[name]()
 
-    def chunks(self, name: str) -> Iterator[np.ndarray]:
-        """Yield the bytes of one tensor in pieces, as uint8 arrays of whole elements."""
-        import torch
-
-        numbers = self.tensor(name).detach().contiguous().reshape(-1)
-        step = CHUNK // numbers.element_size()
-        for at in range(0, len(numbers), step):
-            piece = numbers[at : at + step]
-            if not bool(torch.isfinite(piece).all()):
-                raise not_finite(self.path, name)
-            yield piece.view(torch.uint8).numpy()
-
-    def read(self, name: str) -> np.ndarray:
-        """Return one tensor in the storage of its dtype (bfloat16 as uint16)."""
-        entry = self.entries[name]
-        data = np.concatenate([np.empty(0, np.uint8), *self.chunks(name)])  # an empty tensor has no chunks
-        return data.view(DTYPES[entry.dtype].numpy).reshape(entry.shape)
+    def load(self, entry: Tensor) -> np.ndarray:
+        """Return one tensor with any values, memory-mapped if the format allows it."""
+        return as_array(self.tensor(entry.name))
 
     def check(self, name: str) -> None:
         """Read one tensor only to check its checksum."""
         self.tensor(name)
+
+
+def as_array(tensor: torch.Tensor) -> np.ndarray:
+    """Return a tensor's values as a contiguous array, bfloat16 as uint16."""
+    import torch
+
+    tensor = tensor.detach().contiguous()
+    return tensor.view(torch.uint16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
 
 
 def _state_dict(content: object) -> tuple[dict[str, torch.Tensor] | None, list[str]]:
@@ -186,5 +180,5 @@ def _check_sums(path: Path) -> None:
         for record in archive.infolist():
             if record.CRC != 0:
                 with archive.open(record) as data:
-                    while data.read(CHUNK):
+                    while data.read(1 << 22):
                         pass

@@ -1,16 +1,14 @@
 """The interface of weights files of every format: tensors by name, checked as they are read."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from ..errors import CheckpointError
-from .dtypes import DTYPES
-
-CHUNK = 1 << 22  # bytes yielded at a time; a multiple of every item size
+from ..errors import CheckpointError, not_finite
+from .dtypes import DTYPES, FLOATS, is_finite
 
 
 @dataclass(frozen=True)
@@ -31,10 +29,7 @@ class Piece(Tensor):
 
 
 class Source:
-    """Base class of a file of tensors, or of several that belong together; `path` is the one that errors name.
-
-    What is read is checked against the format's checksums, if any; CheckpointError names file and tensor if that fails.
-    """
+    """Base class of a file of tensors, or of several that belong together; `path` is the one that errors name."""
 
     path: Path
     entries: Mapping[str, Tensor]
@@ -43,30 +38,23 @@ class Source:
         """Return the entries in file order, which is the fastest to read."""
         return list(self.entries.values())
 
-    def chunks(self, name: str) -> Iterator[np.ndarray]:
-        """Yield the bytes of one tensor, as uint8 arrays of at most CHUNK bytes, each of whole elements.
+    def read(self, name: str) -> np.ndarray:
+        """Return one tensor in the NumPy dtype of its dtype (bfloat16 as uint16).
 
-        Each array is only valid until the next is requested. The checksum is compared after the last one: discard the
-        earlier ones if the iteration ends in CheckpointError.
+        Raises CheckpointError, which names file and tensor, if a checksum is wrong or a value is not finite.
         """
         entry = self.entries[name]
-        yield from self._read_into(entry, np.empty(min(entry.size, CHUNK), np.uint8))
-
-    def read(self, name: str) -> np.ndarray:
-        """Return one tensor in the storage of its dtype (bfloat16 as uint16)."""
-        entry = self.entries[name]
-        array = np.empty(entry.shape, DTYPES[entry.dtype].numpy)
-        for _ in self._read_into(entry, array.reshape(-1).view(np.uint8)):
-            pass
+        array = self.load(entry)
+        if entry.dtype in FLOATS and not is_finite(array, entry.dtype):
+            raise not_finite(self.path, name)
         return array
 
     def check(self, name: str) -> None:
         """Read one tensor only to check its checksum."""
-        for _ in self.chunks(name):
-            pass
+        self.load(self.entries[name])
 
-    def _read_into(self, entry: Tensor, buffer: np.ndarray) -> Iterator[np.ndarray]:
-        """Yield one tensor as `read_pieces` does, and check it."""
+    def load(self, entry: Tensor) -> np.ndarray:
+        """Return one tensor as `read` does, with any values; formats with checksums compare them."""
         raise NotImplementedError
 
 
@@ -75,48 +63,24 @@ class WithZeros(Source):
 
     def __init__(self, source: Source, name: str, dtype: str, shape: tuple[int, ...]):
         self.path, self.source = source.path, source
-        zeros = Tensor(name, dtype, shape, math.prod(shape) * DTYPES[dtype].numpy.itemsize)
-        self.entries, self._zeros = {**source.entries, name: zeros}, zeros
+        self._zeros = Tensor(name, dtype, shape, math.prod(shape) * DTYPES[dtype].numpy.itemsize)
+        self.entries = {**source.entries, name: self._zeros}
 
     def in_file_order(self) -> list[Tensor]:
         """Return the entries in file order, which is the fastest to read."""
         return [*self.source.in_file_order(), self._zeros]
 
-    def chunks(self, name: str) -> Iterator[np.ndarray]:
-        """Yield the bytes of one tensor as `Source.chunks` does."""
-        if name != self._zeros.name:
-            yield from self.source.chunks(name)
-        elif self._zeros.size:
-            yield np.zeros(self._zeros.size, np.uint8)
-
-    def read(self, name: str) -> np.ndarray:
-        """Return one tensor in the storage of its dtype (bfloat16 as uint16)."""
-        if name != self._zeros.name:
-            return self.source.read(name)
-        return np.zeros(self._zeros.shape, DTYPES[self._zeros.dtype].numpy)
-
-    def check(self, name: str) -> None:
-        """Read one tensor only to check its checksum."""
-        if name != self._zeros.name:
-            self.source.check(name)
+    def load(self, entry: Tensor) -> np.ndarray:
+        """Return one tensor with any values."""
+        if entry is self._zeros:
+            return np.zeros(entry.shape, DTYPES[entry.dtype].numpy)
+        return self.source.load(entry)
 
 
-def read_pieces(path: Path, piece: Piece, buffer: np.ndarray) -> Iterator[np.ndarray]:
-    """Fill the buffer (uint8) chunk by chunk, starting over whenever it is full; yield each chunk.
-
-    Raises CheckpointError if the file ends before the piece does.
-    """
-    done = 0
-    with open(path, "rb", buffering=0) as file:
-        file.seek(piece.offset)
-        while done < piece.size:
-            at = done % len(buffer)
-            chunk = buffer[at : at + min(CHUNK, piece.size - done, len(buffer) - at)]
-            filled = 0
-            while filled < len(chunk):
-                count = file.readinto(chunk[filled:])
-                if not count:
-                    raise CheckpointError(f"{path} is truncated in {piece.name}")
-                filled += count
-            done += len(chunk)
-            yield chunk
+def read_piece(path: Path, piece: Piece) -> np.ndarray:
+    """Return the array that is a piece of a file; raise CheckpointError if the file ends before the piece does."""
+    count = math.prod(piece.shape)
+    array = np.fromfile(path, DTYPES[piece.dtype].numpy, count, offset=piece.offset)
+    if len(array) != count:
+        raise CheckpointError(f"{path} is truncated in {piece.name}")
+    return array.reshape(piece.shape)

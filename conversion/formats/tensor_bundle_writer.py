@@ -1,5 +1,6 @@
 """Write a TensorBundle, the format of TensorFlow's checkpoints, without TensorFlow; tensor_bundle.py describes it."""
 
+import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -8,7 +9,6 @@ import numpy as np
 from . import crc32c
 from .dtypes import DTYPES
 from .protocol_buffers import BYTES, FIXED32, VARINT, write_field
-from .safetensors_file import write_all
 from .sstable import write_table
 from .tensor_bundle import CODES, Entry
 
@@ -38,11 +38,21 @@ def write_bundle(
             data = np.ascontiguousarray(array, DTYPES[stored].numpy).reshape(-1).view(np.uint8)
             crc = crc32c.masked(data)
             entries[name] = Entry(name, stored, array.shape, len(data), files[shard].tell(), shard, crc)
-            write_all(files[shard], data)
+            _write_all(files[shard], data)
     finally:
         for file in files:
             file.close()
     write_index(prefix, entries.values(), num_shards)
+
+
+def _write_all(file: io.FileIO, data: np.ndarray) -> None:
+    """Write all of the data; errors name the file, which write errors do not do by themselves."""
+    rest = memoryview(data)
+    try:
+        while rest:
+            rest = rest[file.write(rest) :]
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, file.name) from None
 
 
 def write_index(prefix: str | Path, entries: Iterable[Entry], num_shards: int) -> None:

@@ -187,13 +187,13 @@ convert(small, output + "-small")
 def private():
     return int(next(line for line in open("/proc/self/status") if line.startswith("RssAnon")).split()[1]) * 1024
 before, highest = private(), 0
-import modeling_roformer.conversion.formats.safetensors_file as safetensors_file
-write = safetensors_file.write_all
+import modeling_roformer.conversion.converter as converter
+write = converter.write_safetensors
 def measured(*arguments):
     global highest
-    highest = max(highest, private())
+    highest = private()
     return write(*arguments)
-safetensors_file.write_all = measured
+converter.write_safetensors = measured
 convert(large, output)
 print(highest - before)
 """

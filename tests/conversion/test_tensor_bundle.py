@@ -22,7 +22,6 @@ from modeling_roformer.conversion.formats.protocol_buffers import (
     write_field,
     write_varint,
 )
-from modeling_roformer.conversion.formats.source import CHUNK
 from modeling_roformer.conversion.formats.tensor_bundle import Entry, TensorBundle
 from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle, write_index
 
@@ -100,17 +99,6 @@ def test_every_tensor_is_read_back(tmp_path_factory, tensors, num_shards):
         found = bundle.read(name)
         assert found.dtype == array.dtype and found.shape == array.shape
         np.testing.assert_array_equal(found, array)
-        assert b"".join(chunk.tobytes() for chunk in bundle.chunks(name)) == array.tobytes()
-
-
-def test_a_tensor_larger_than_a_chunk_comes_in_pieces(tmp_path):
-    array = np.random.default_rng(0).normal(size=CHUNK // 4 + 1000).astype("float32")
-    write_bundle(tmp_path / "m", [("before", np.zeros(3, "float16")), ("large", array)])
-    bundle = TensorBundle(tmp_path / "m")
-    pieces = [chunk.copy() for chunk in bundle.chunks("large")]
-    assert [len(piece) for piece in pieces] == [CHUNK, 4000]
-    np.testing.assert_array_equal(np.concatenate(pieces).view("float32"), array)
-    np.testing.assert_array_equal(bundle.read("large"), array)
 
 
 def test_an_index_of_several_blocks(tmp_path):
