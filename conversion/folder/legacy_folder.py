@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 
 from ...files.atomic_folder import temporary_sibling
 from ...files.model_folder import ADAPTER, adapter_advice
-from ...files.reading import most_bytes
 from ..errors import CheckpointError
 from ..formats.pytorch_files import PYTORCH, PYTORCH_SUFFIXES
 from ..formats.zip_archive import is_zip, open_zip
@@ -24,11 +23,6 @@ INDEX = ".index"
 TRANSFORMERS_HDF5 = "tf_model.h5"  # a copy of the model, saved by transformers' TensorFlow classes
 _DATA = re.compile(r"\.data-\d+-of-\d+$")  # at the end of the name of a TensorFlow checkpoint's data file
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
-# Files that are read into memory.
-SMALL = (
-    *CONFIGS, VOCABULARY, TOKENIZER, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-    GENERATION_CONFIG, "README.md",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -173,13 +167,6 @@ def unpack(path: Path, folder: Path, wanted: Callable[[str], bool] = lambda name
         members = [member for member in members if _name(member).parent in places]
         sizes = {_name(member).name: member.file_size for member in members}
         members = [member for member in members if wanted(_name(member).name)]
-        for member in members:
-            name = _name(member).name
-            is_small = name in SMALL or name.endswith((INDEX, f"{INDEX}.json"))
-            if is_small and member.file_size > most_bytes(name):
-                raise CheckpointError(
-                    f"{path} has a {name} of {member.file_size:,} bytes; the limit is {most_bytes(name):,}"
-                )
         for member in members:
             target = folder / _name(member).name
             if target.exists():

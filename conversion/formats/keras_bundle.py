@@ -26,7 +26,7 @@ class KerasBundle(TensorBundle):
         super().__init__(prefix)
         try:
             nodes = parse_object_graph(self.read_object_graph())
-            layers = _layers(nodes, _model_node(nodes), [])
+            layers = _layers(nodes, _model_node(nodes))
             self.model = read_model(layers)
             self._rename(layers)
         except DamagedMessage as error:
@@ -62,16 +62,11 @@ def _numbered_layers(node: Node) -> list[int]:
     return [found[number] for number in sorted(found)]
 
 
-def _layers(nodes: list[Node], number: int, inside: list[int]) -> list[KerasLayer]:
+def _layers(nodes: list[Node], number: int) -> list[KerasLayer]:
     """Return the layers of a model in its own order, including those of nested models."""
     layers = []
     for child in dict.fromkeys(_numbered_layers(nodes[number])):
-        if child in inside:
-            raise CheckpointError("is damaged: a model in its object graph is a layer of itself")
-        if _numbered_layers(nodes[child]):
-            layers += _layers(nodes, child, [*inside, number])
-        else:
-            layers.append(_layer(nodes, child))
+        layers += _layers(nodes, child) if _numbered_layers(nodes[child]) else [_layer(nodes, child)]
     return layers
 
 
@@ -89,8 +84,5 @@ def _layer(nodes: list[Node], number: int) -> KerasLayer:
                 seen.add(children[name])
                 walk(children[name], f"{path}/{name}" if path else name)
 
-    try:
-        walk(number, "")
-    except RecursionError:
-        raise CheckpointError("is damaged: its object graph is too deep") from None
+    walk(number, "")
     return KerasLayer(full_names[0].partition("/")[0] if full_names else "", weights)

@@ -114,11 +114,7 @@ def _place(group, weight: str, place: str, file_size: int) -> tuple[str, tuple[i
     """Return dtype, shape, size and offset of a dataset, which must be one contiguous piece, as Keras writes it."""
     import h5py
 
-    at, parts = group, weight.strip("/").split("/")
-    for part in parts:  # step by step: a link could lead out of the file
-        if not isinstance(at, h5py.Group) or not isinstance(at.get(part, getlink=True), h5py.HardLink):
-            raise CheckpointError(f"is damaged: it has no weight {place}")
-        at = at[part]
+    at = group.get(weight)
     if not isinstance(at, h5py.Dataset):
         raise CheckpointError(f"is damaged: it has no weight {place}")
     dtype = at.dtype.name

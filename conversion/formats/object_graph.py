@@ -7,7 +7,6 @@ objects on the path and the variables' own names ("Transformer-0-MultiHeadSelfAt
 
 from dataclasses import dataclass, field
 
-from ..errors import CheckpointError
 from .protocol_buffers import BYTES, VARINT, read_fields
 
 WHERE = "its object graph"
@@ -32,16 +31,9 @@ class Node:
 def parse_object_graph(message: bytes) -> list[Node]:
     """Return the nodes of a TrackableObjectGraph, the root first.
 
-    Raises CheckpointError or DamagedMessage, without the file's name, if the message is damaged or refers to a missing
-    object.
+    Raises DamagedMessage, without the file's name, if the message is truncated or has unknown fields.
     """
-    nodes = [_node(value) for _, value in read_fields(message, {1: BYTES}, WHERE)]
-    if not nodes:
-        raise CheckpointError("is damaged: its object graph is empty")
-    for node in nodes:
-        if any(number >= len(nodes) for number in node.children.values()):
-            raise CheckpointError("is damaged: its object graph names an object that it does not have")
-    return nodes
+    return [_node(value) for _, value in read_fields(message, {1: BYTES}, WHERE)]
 
 
 def _node(message: bytes) -> Node:
@@ -50,15 +42,8 @@ def _node(message: bytes) -> Node:
     for number, value in read_fields(message, {1: BYTES, 2: BYTES, 3: BYTES, 4: BYTES, 5: BYTES}, WHERE):
         if number == 1:  # ObjectReference: node_id = 1, local_name = 2
             fields = dict(read_fields(value, {1: VARINT, 2: BYTES}, WHERE))
-            node.children[_text(fields.get(2, b""))] = fields.get(1, 0)
+            node.children[fields.get(2, b"").decode()] = fields.get(1, 0)
         elif number == 2:  # SerializedTensor: name = 1, full_name = 2, checkpoint_key = 3 (and more, in older ones)
             fields = dict(read_fields(value, {1: BYTES, 2: BYTES, 3: BYTES, 4: VARINT}, WHERE))
-            node.attributes.append(Attribute(_text(fields.get(2, b"")), _text(fields.get(3, b""))))
+            node.attributes.append(Attribute(fields.get(2, b"").decode(), fields.get(3, b"").decode()))
     return node
-
-
-def _text(value: bytes) -> str:
-    text = value.decode(errors="replace")
-    if text.encode() != value or not text.isprintable():
-        raise CheckpointError(f"is damaged: its object graph has {text!r} where a name should be")
-    return text

@@ -1,12 +1,8 @@
-"""Large checkpoints, interruptions, replacing what is there, and many checkpoints at once."""
+"""Large checkpoints, replacing what is there, and many checkpoints at once."""
 
-import errno
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import tracemalloc
 import zipfile
 from contextlib import contextmanager
@@ -27,13 +23,9 @@ from modeling_roformer.conversion.errors import CheckpointError
 from modeling_roformer.conversion.families import roformer_v2
 from modeling_roformer.conversion.folder_converter import convert_all
 from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle
-from modeling_roformer.files import atomic_folder
-from modeling_roformer.files.atomic_folder import temporary_sibling
-from modeling_roformer.files.reading import most_bytes
 from modeling_roformer.tokenization.vocabulary import read_vocabulary
 
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture
@@ -119,175 +111,12 @@ def test_memory_is_below_that_of_two_copies_of_the_weights_or_of_two_shards(max_
     assert sum(file.stat().st_size for file in output.glob("model*.safetensors")) > 75e6
 
 
-# Files that are larger than any of their kind, and archives made to fill a memory or a disk.
-
-
-def pack(path: Path, method=zipfile.ZIP_DEFLATED, announced: dict[str, int] | None = None, **contents: bytes) -> Path:
-    """The word checkpoint with other contents, and with sizes in the archive's directory that are not theirs."""
-    with zipfile.ZipFile(path, "w", method) as archive:
-        for file in sorted((LEGACY / "word").iterdir()):
-            archive.writestr(file.name, contents.get(file.stem, file.read_bytes()))
-        for member in archive.infolist():
-            member.file_size = (announced or {}).get(member.filename, member.file_size)
-    return path
-
-
-# A vocabulary of nothing but line ends, a configuration of blanks: 80 MB that are packed to 80 KB.
-BOMBS = {"vocab": b"\n" * 80_000_000, "bert_config": b" " * 80_000_000}
-
-
-@pytest.fixture(scope="module")
-def bombs(tmp_path_factory) -> dict[str, Path]:
-    return {name: pack(tmp_path_factory.mktemp(name) / "legacy.zip", **{name: BOMBS[name]}) for name in BOMBS}
-
-
-@pytest.mark.parametrize("command", ["convert", "info"])
-@pytest.mark.parametrize("packed", [True, False])
-@pytest.mark.parametrize("name", BOMBS)
-def test_small_files_that_are_not_small(name, packed, command, bombs, run, output, tmp_path):
-    archive = shutil.copy(bombs[name], tmp_path / "legacy.zip")
-    assert archive.stat().st_size < 500_000
-    source = archive
-    if not packed:
-        source = tmp_path / "legacy"
-        with zipfile.ZipFile(archive) as file:
-            file.extractall(source)
-    run("info", LEGACY / "word")  # what is imported once is not counted
-    before = sorted(os.listdir(tmp_path))
-    with memory_below(16e6 if packed else 160e6):
-        code, out, err = run(command, source, *([output] if command == "convert" else []))
-    told = "".join(word for word in (err + out).split() if word != "│")  # a table breaks long paths anywhere
-    assert f"{most_bytes(f'{name}.txt' if name == 'vocab' else f'{name}.json'):,}" in told or "2,097,152" in told
-    if name == "vocab" and command == "info" and not packed:  # the other facts are shown
-        assert code == 0 and "vocab.txt" in told
-    else:
-        assert code == 1 and not out and err.startswith("roformer: ") and err.count("\n") == 1 and name in err
-    assert sorted(os.listdir(tmp_path)) == before
-
-
-def test_an_archive_that_tells_a_wrong_size(run, output, tmp_path):
-    """A file is unpacked only up to the size that the archive states."""
-    archive = pack(tmp_path / "legacy.zip", announced={"vocab.txt": 100}, vocab=BOMBS["vocab"])
-    for command in (["convert", archive, output], ["info", archive]):
-        with memory_below(16e6):
-            code, out, err = run(*command)
-        assert code == 1 and not out and "Bad CRC-32" in err and err.count("\n") == 1
-    assert os.listdir(tmp_path) == ["legacy.zip"]
-
-
-def test_reading_ends_at_the_first_entry_that_occurs_twice(tmp_path):
-    (tmp_path / "vocab.txt").write_bytes(b"\n" * 2_000_000)
-    with memory_below(32e6), pytest.raises(ValueError, match=r"vocab\.txt .*'' .*\b1\b.*\b2\b"):
-        read_vocabulary(tmp_path / "vocab.txt")
-    (tmp_path / "vocab.txt").write_bytes(b"\n" * 2_200_000)
-    with memory_below(16e6), pytest.raises(ValueError, match=r"vocab\.txt .*2,097,152"):
-        read_vocabulary(tmp_path / "vocab.txt")
-
-
 def test_the_largest_vocabularies_are_read(tmp_path):
     """A million entries, 31 MB."""
     entries = b"".join(b"%030d\n" % number for number in range(1_000_000))
     (tmp_path / "vocab.txt").write_bytes(entries)
     vocabulary = read_vocabulary(tmp_path / "vocab.txt")
     assert len(vocabulary) == 1_000_000 and vocabulary[f"{999_999:030d}"] == 999_999
-
-
-# Interruptions.
-
-
-class Stop(BaseException):
-    """An interruption at a chosen moment."""
-
-
-def stop_at(monkeypatch, moment: int, names=("mkdir", "fsync", "replace", "rename", "scandir")) -> list[str]:
-    """Interrupt at the n-th call to the system of these kinds; returns the list that the calls are counted in."""
-    calls: list[str] = []
-    for name in names:
-        original = getattr(os, name)
-
-        def call(*arguments, original=original, name=name, **options):
-            calls.append(name)
-            if len(calls) == moment:
-                raise Stop
-            return original(*arguments, **options)
-
-        monkeypatch.setattr(os, name, call)
-    return calls
-
-
-@pytest.mark.parametrize("is_there", [False, True])
-def test_stopped_at_any_moment(is_there, output, tmp_path, monkeypatch):
-    """Before each call to the system: there is what was there before, or the finished folder, and nothing else.
-
-    Stopped while it removes, a process leaves a hidden folder, which the next one removes.
-    """
-    if is_there:
-        convert(LEGACY / "character", output)
-    before, finished = contents(output), contents(convert(LEGACY / "word", tmp_path / "elsewhere").output)
-    shutil.rmtree(tmp_path / "elsewhere")
-    moment = 0
-    while True:
-        moment += 1
-        with monkeypatch.context() as patched:
-            calls = stop_at(patched, moment)
-            try:
-                convert(LEGACY / "word", output, force=is_there)
-                break
-            except Stop:
-                pass
-        found = contents(output)
-        visible = [name for name in os.listdir(tmp_path) if not name.endswith(".unfinished")]
-        assert visible == (["output"] if found else []) and found in (before, finished)
-        if found == finished:  # stopped after the last step
-            shutil.rmtree(output)
-            if is_there:
-                convert(LEGACY / "character", output)
-    assert moment > 8 and len(calls) < moment
-    assert os.listdir(tmp_path) == ["output"] and contents(output) == finished
-
-
-HALF_WAY = """
-import os, signal, sys, time
-from modeling_roformer.cli import main
-from modeling_roformer.conversion import convert
-signals, source, *outputs = sys.argv[1:]
-for number, output in zip(map(int, signals.split(",")), outputs):
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        card_for = lambda *args, **kwargs: (os.write(writer, b"half-way"), time.sleep(60))
-        sys.modules[convert.__module__].card_for = card_for
-        sys.argv = ["roformer", "convert", source, output, "--force"]
-        main()
-    os.read(reader, 8)
-    os.kill(child, number)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
-
-
-@pytest.mark.slow
-def test_signals(tmp_path, default_signals):
-    """Ctrl-C, and what nobody can handle: of that one, a hidden folder is left."""
-    numbers = [signal.SIGINT, signal.SIGKILL]
-    outputs = [tmp_path / f"output-{number.value}" for number in numbers]
-    for output in outputs:
-        convert(LEGACY / "character", output)
-    before = contents(outputs[0])
-    command = [sys.executable, "-c", HALF_WAY, ",".join(str(number.value) for number in numbers), str(LEGACY / "word")]
-    done = subprocess.run([*command, *outputs], capture_output=True, text=True, timeout=900, env=ENVIRONMENT)
-    assert done.stdout.split() == ["130", str(-signal.SIGKILL)], done.stderr
-    assert "Traceback" not in done.stderr and done.stderr.count("\n") == 1 and "interrupted" in done.stderr
-    assert all(contents(output) == before for output in outputs)
-    (left,) = set(os.listdir(tmp_path)) - {output.name for output in outputs}
-    assert left.startswith(".output-9.") and left.endswith(".unfinished")
-    with temporary_sibling(outputs[1]) as in_use:  # removes what the killed process left
-        assert left not in os.listdir(tmp_path)
-        convert(LEGACY / "word", outputs[1], force=True)
-        assert in_use.is_dir()  # it is locked
-    assert contents(outputs[1]) != before and sorted(os.listdir(tmp_path)) == sorted(path.name for path in outputs)
-    assert [outcome.name for outcome in convert_all(tmp_path, tmp_path / "again").outcomes] == sorted(
-        output.name for output in outputs
-    )
 
 
 # Replacing what is there.
@@ -337,45 +166,6 @@ def test_a_checkpoint_is_not_replaced_by_what_it_becomes(run, tmp_path):
         assert code == 1
         assert_states(err, folder)
     assert (source / "bert_model.ckpt.index").exists()
-
-
-class SystemWithoutExchange:
-    def __init__(self, *_args, **_options):
-        pass
-
-    @staticmethod
-    def renameat2(*_arguments):
-        return -1
-
-
-@pytest.mark.parametrize("number", [None, errno.ENOSYS, errno.EINVAL])
-def test_a_whole_folder_is_always_there(number, output, tmp_path, monkeypatch):
-    """With and without a system that can exchange folders; a rename that fails brings the old one back."""
-    convert(LEGACY / "character", output)
-    before = contents(output)
-    if number is not None:
-        monkeypatch.setattr(atomic_folder.ctypes, "CDLL", SystemWithoutExchange)
-        monkeypatch.setattr(atomic_folder.ctypes, "get_errno", lambda: number)
-    rename, seen = os.rename, []
-
-    def watched(source, target):
-        seen.append((Path(source).name, Path(target).name))
-        if len(seen) == 2:
-            raise OSError(errno.EIO, "input/output error", str(target))
-        rename(source, target)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "rename", watched)
-        if number is None:
-            convert(LEGACY / "word", output, force=True)
-            assert seen == []
-        else:
-            with pytest.raises(OSError, match="input/output error"):
-                convert(LEGACY / "word", output, force=True)
-            assert contents(output) == before and len(seen) == 3
-    convert(LEGACY / "word", output, force=True)
-    convert(LEGACY / "word", tmp_path / "fresh")
-    assert contents(output) == contents(tmp_path / "fresh") and sorted(os.listdir(tmp_path)) == ["fresh", "output"]
 
 
 # Many at once.

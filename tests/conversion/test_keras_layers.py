@@ -13,9 +13,6 @@ import pytest
 from helpers.legacy_checkpoints import copy_form, edit_config
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
-from helpers.properties import max_examples
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from modeling_roformer.conversion.checkpoints.task_layers import HEADS
 from modeling_roformer.conversion.converter import convert
@@ -395,7 +392,6 @@ SPOILT = {
         lambda file: replace_dataset(file, GAMMA, data=None, shape=(16,), dtype="f4"),
         [GAMMA, "never written"],
     ),
-    "a link": (lambda file: replace_link(file), ["no weight", GAMMA]),
     "newer format": (lambda file: newer_kind(file), [".weights.h5", "save the weights again"]),
     "unknown weight": (lambda file: add_weight(file, "Embedding-Norm", "delta:0"), ["Embedding-Norm", "delta:0"]),
     "two embeddings": (lambda file: add_weight(file, "Embedding-Token", "more:0"), ["2 weights", "Embedding-Token"]),
@@ -411,11 +407,6 @@ SPOILT = {
     ),
     "model_config": (lambda file: file.attrs.__setitem__("model_config", "{}"), ["model_config"]),
 }  # fmt: skip
-
-
-def replace_link(file) -> None:
-    del file[GAMMA]
-    file[GAMMA] = h5py.ExternalLink("/etc/passwd", "/")
 
 
 def newer_kind(file) -> None:
@@ -483,37 +474,6 @@ def test_without_h5py(run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", None)  # so that it cannot be imported
     code, _, err = run("convert", folder, tmp_path / "output")
     assert code == 1 and "pip install h5py" in err and err.count("\n") == 1 and not (tmp_path / "output").exists()
-
-
-EDITS = st.lists(
-    st.tuples(st.integers(0, 1 << 17), st.binary(min_size=1, max_size=8), st.integers(0, 8)), min_size=1, max_size=4
-)
-
-
-def edited(content: bytes, edits) -> bytes:
-    content = bytearray(content)
-    for at, new, cut in edits:
-        at %= len(content)
-        content[at : at + cut] = new
-    return bytes(content)
-
-
-# Never other examples: the HDF5 library is not made for any bytes at all.
-@settings(max_examples=50, derandomize=True)
-@given(EDITS, st.booleans())
-def test_any_change_of_an_hdf5_file(tmp_path, edits, same_length):
-    content = (FIXTURES / "triplet" / "best_model.h5").read_bytes()
-    if same_length:
-        edits = [(at, new, len(new)) for at, new, _ in edits]
-    path = tmp_path / "model.h5"
-    path.write_bytes(edited(content, edits))
-    try:
-        source = KerasHDF5(path)
-        for name in source.entries:
-            source.read(name)
-    except CheckpointError as error:
-        assert_states(error, path)
-        assert "\n" not in str(error)
 
 
 # tf.keras' checkpoints.
@@ -585,31 +545,20 @@ def graph_of(*nodes: bytes) -> bytes:
     return b"".join(write_field(1, BYTES, node) for node in nodes)
 
 
-DEEP = graph_of(
-    reference(1, "layer-0"), *(reference(i + 2, "x") for i in range(20_000)), b""
-)  # deeper than Python goes
-
-
 @pytest.mark.parametrize(("graph", "fact"), [
-    (b"", "empty"),
     (graph_of(b""), "no Keras models"),
-    (graph_of(reference(7, "layer-0")), "names an object"),
-    (graph_of(reference(0, "layer-0")), "layer of itself"),
     (graph_of(reference(1, "layer-0"), b""), "no layer Embedding-Token"),
     (
         graph_of(reference(1, "a") + reference(2, "b"), reference(3, "layer-0"), reference(3, "layer-0"), b""),
         "2 Keras models",
     ),
     (graph_of(write_field(9, VARINT, 1)), "unknown field 9"),
-    (graph_of(reference(0, "a\nb")), r"'a\nb'"),
-    (graph_of(write_field(1, BYTES, write_field(2, BYTES, b"\xff"))), "'\ufffd'"),
     (GRAPH[:-3], "truncated"),
     (
         GRAPH.replace(b"layer_with_weights-0/embeddings", b"layer_with_weights-0/embeddingz"),
         "layer_with_weights-0/embeddingz/.ATTRIBUTES/VARIABLE_VALUE",
     ),
     (GRAPH.replace(b"q_dense", b"x_dense"), "variable"),
-    pytest.param(DEEP, "too deep", id="deep"),
 ])  # fmt: skip
 def test_object_graphs_whose_checksums_are_right(tmp_path, graph, fact):
     with refused(CheckpointError, tmp_path / "copy.index", fact):
@@ -624,14 +573,3 @@ def test_a_checkpoint_that_has_the_model_below_its_root(tmp_path):
     root = reference(1 + len(others), "model") + reference(2 + len(others), "save_counter")
     prefix = with_graph(TRIPLET, tmp_path / "copy", graph_of(root, *others, model, b""))
     assert KerasBundle(prefix).entries.keys() == KerasBundle(TRIPLET).entries.keys()
-
-
-@max_examples(150)
-@given(EDITS)
-def test_any_change_of_an_object_graph_with_its_checksum_made_right(tmp_path, edits):
-    try:
-        bundle = KerasBundle(with_graph(TRIPLET, tmp_path / "copy", edited(GRAPH, edits)))
-        assert "bert/embeddings/word_embeddings" in bundle.entries
-    except CheckpointError as error:
-        assert_states(error, tmp_path / "copy.index")
-        assert "\n" not in str(error)
