@@ -2,8 +2,11 @@
 
 One Dense is supported: over [CLS] as a classification head without a hidden layer (or with the pooler as its hidden
 layer), over the masked mean with one output as triplet matching, over every token as token classification. Its
-activation, its own or that of a following layer, belongs to the loss, not to the logits. The names of the layers around
-a Dense show its input. If they do not, the error names the choices of --head: nothing is guessed.
+activation belongs to the loss, not to the logits. The names of the layers around a Dense show its input. If they do
+not, the error names the choices of --head: nothing is guessed.
+
+Comments name the scripts whose checkpoints need a rule: `task_*.py` are the examples of bert4keras
+(https://github.com/bojone/bert4keras/tree/master/examples), and folders are those of tests/fixtures/keras.
 """
 
 from collections.abc import Collection, Mapping
@@ -30,7 +33,9 @@ _CLASSES = {"roformer": "RoFormer", "bert": "Bert", "nezha": "Nezha"}  # prefixe
 _BERTS = ("wobert", "wonezha")  # families whose pooler is BERT's, with tanh
 _SIMS = ("sim", "simbert")  # families whose pooler is linear and belongs to the family
 _OVER = {CLASSIFICATION: "over [CLS]", TRIPLET: "over the masked mean", TOKENS: "over every token"}
-_LAMBDAS = ("", "Lambda", "TFOpLambda", "SlicingOpLambda")
+# Classes of layers for which --head must say what they do: bert4keras' examples pick [CLS] by a Lambda, and tf.keras
+# makes a SlicingOpLambda of `bert.output[:, 0]`. Files of weights alone have no classes ("").
+_UNKNOWN = ("", "Lambda", "TFOpLambda", "SlicingOpLambda", "Activation", "Softmax")
 
 
 @dataclass(frozen=True)
@@ -74,9 +79,10 @@ class Task:
         """
         classes, model = _CLASSES[family.base], family.base
         fields = _mask_fields(family, mask, vocabulary)
+        # task_sentence_similarity_lcqmc.py with a RoFormer, and --head none: with_pool=True is tanh.
         if self.kind == "" and family.name in _SIMS and self.pooler_activation not in (None, "linear"):
             fields["pooler_activation"] = self.pooler_activation
-        if self.kind == "" and not self.is_bare:
+        if self.kind == "" and not self.is_bare:  # task_seq2seq_autotitle.py has a UniLM mask
             if not fields:
                 return None
             title = "none: a language model" + (f" with {MASKS[mask]}" if mask is not None else "")
@@ -84,7 +90,7 @@ class Task:
             name = "RoFormerForCausalLM" if decodes else "RoFormerForMaskedLM"
             return Head(name, title, fields=fields, keeps_own=True)
         width = settings.values["hidden_size"]
-        if self.kind == "":
+        if self.kind == "":  # the encoder of SimCSE, and any model with --head none
             title, weights = "none: the encoder alone, without a language-model head", []
             if family.name in _BERTS and self.has_pooler and self.pooler_activation in (None, "tanh"):
                 title += ", with BERT's pooler (tanh)"
@@ -94,14 +100,14 @@ class Task:
             elif classes == "Bert":
                 title += ", and without a pooler: load it with add_pooling_layer=False"
             return Head(f"{classes}Model", title, weights, fields, drops_prefix=f"{model}.")
-        if self.kind == TRIPLET and classes == "RoFormer":
+        if self.kind == TRIPLET and classes == "RoFormer":  # the paper's model of CAIL2019-SCM; triplet
             return Head("RoFormerForTripletMatching", self.title, self._dense("scorer", width), fields)
         fields["num_labels"] = self.classes
-        if self.kind == TOKENS:
+        if self.kind == TOKENS:  # task_sequence_labeling_ner_crf.py without its CRF; tokens
             return Head(f"{classes}ForTokenClassification", self.title, self._dense("classifier", width), fields)
         if self.problem_type:
             fields["problem_type"] = self.problem_type
-        if self.kind == CLASSIFICATION and classes == "RoFormer":
+        if self.kind == CLASSIFICATION and classes == "RoFormer":  # task_sentiment_albert.py with a RoFormer
             weights = self._dense("classifier.out_proj", width)
             if self.over_pooler:
                 weights += dense("classifier.dense", _POOLER, width, width)
@@ -111,7 +117,7 @@ class Task:
             else:
                 fields["classifier_layers"] = 1
             return Head("RoFormerForSequenceClassification", self.title, weights, fields)
-        if self.over_pooler and self.pooler_activation == "tanh":
+        if self.over_pooler and self.pooler_activation == "tanh":  # task_sentence_similarity_lcqmc.py
             weights = dense(f"{model}.pooler.dense", _POOLER, width, width) + self._dense("classifier", width)
             fields |= {"add_pooling_layer": True} if classes == "Nezha" else {}
             return Head(f"{classes}ForSequenceClassification", self.title, weights, fields)
@@ -129,9 +135,9 @@ class Task:
     @property
     def problem_type(self) -> str | None:
         """transformers' name for the loss that matches the outputs' activation, if that is known."""
-        if self.activation == "softmax" and self.classes > 1:
+        if self.activation == "softmax" and self.classes > 1:  # task_sentiment_albert.py
             return "single_label_classification"
-        if self.activation == "sigmoid":
+        if self.activation == "sigmoid":  # scripts with binary_crossentropy
             return "multi_label_classification"
         return "regression" if self.activation == "linear" and self.classes == 1 else None
 
@@ -208,7 +214,7 @@ def find_task(source: Source, choice: str = AUTO) -> Task:
         classes=shapes["kernel"][1],
         kernel=weights["kernel"],
         bias=weights["bias"],
-        activation=_last_activation(model, layer),
+        activation="" if _after(model, layer) else layer.activation,
         pooler_activation=POOLERS.get(choice, pooler_activation),
         over_pooler=over_pooler,
         mask=mask,
@@ -239,18 +245,19 @@ def _application(
             )
         below, activation = pooler, POOLERS[choice]
     over_pooler = below is not None and below is pooler
-    found = {_kind_of_step(step) for step in between if not _is_dropout(step)}
+    implied = {_kind_of_step(step) for step in between if not _is_dropout(step)}
     if over_pooler:
-        kind = CLASSIFICATION if not found or (found == {None} and choice in POOLERS) else _OTHER
+        # TensorFlow's format does not name the Dropout of task_sentence_similarity_lcqmc.py, so --head pooler says it.
+        kind = CLASSIFICATION if not implied or (implied == {None} and choice in POOLERS) else _OTHER
     else:
-        kind = TOKENS if not found else found.pop() if len(found) == 1 else None
+        kind = TOKENS if not implied else implied.pop() if len(implied) == 1 else None
         kind = kind if below is not None else None
     names = _names(between)
     if kind == _OTHER:
         raise CheckpointError(
             f"{source.path} has {layer.name} after {names}, which is not supported; --head none omits it"
         )
-    after = [step for step in _after(model, layer) if not _is_dropout(step) and not _is_activation(step)]
+    after = _after(model, layer)
     if any(_kind_of_step(step) is not None for step in after):
         raise CheckpointError(
             f"{source.path} has {_names(after)} after {layer.name}, which is not supported; use --head none"
@@ -265,7 +272,7 @@ def _application(
         )
     if choice in POOLERS:
         agrees = over_pooler and activation == POOLERS[choice]
-    elif (choice, kind) == (TOKENS, CLASSIFICATION):  # a head over every token includes [CLS]
+    elif (choice, kind) == (TOKENS, CLASSIFICATION):  # bert_classification: a head over every token includes [CLS]
         agrees, kind = not over_pooler, TOKENS
     else:
         agrees = kind is None or choice in (AUTO, kind)
@@ -279,28 +286,13 @@ def _names(steps: list[KerasLayer]) -> str:
     return ", ".join(step.name or "an unnamed layer" for step in steps) or "no other layer"
 
 
-def _is_dropout(step: KerasLayer) -> bool:
+def _is_dropout(step: KerasLayer) -> bool:  # between pooler and Dense in task_sentence_similarity_lcqmc.py
     return "dropout" in f"{step.name}{step.kind}".lower()
 
 
-def _is_activation(step: KerasLayer) -> bool:
-    return step.kind in ("Activation", "Softmax") or (
-        step.kind == "" and step.name.startswith(("activation", "softmax"))
-    )
-
-
 def _after(model: KerasModel, layer: KerasLayer) -> list[KerasLayer]:
-    return model.task_layers[model.task_layers.index(layer) + 1 :]
-
-
-def _last_activation(model: KerasModel, layer: KerasLayer) -> str:
-    """Return the activation of a Dense's outputs, "" if it is unknown."""
-    activation = layer.activation
-    for step in _after(model, layer):
-        if not _is_dropout(step):
-            known = {"Activation": step.activation, "Softmax": "softmax"}.get(step.kind, "")
-            activation = known if activation in ("", "linear") else ""
-    return activation
+    """Return the layers after a task layer, which may compute its activation, or a loss."""
+    return [step for step in model.task_layers[model.task_layers.index(layer) + 1 :] if not _is_dropout(step)]
 
 
 def _before(source: Source, model: KerasModel, layer: KerasLayer) -> tuple[list[KerasLayer], KerasLayer | None]:
@@ -319,9 +311,9 @@ def _before(source: Source, model: KerasModel, layer: KerasLayer) -> tuple[list[
     if len(names) != 1:
         return steps, None
     below = model.own_layers.get(names[0])
-    if below is None:  # a nested model, whose output may be that of any of its layers
+    if below is None:  # nested: scripts call bert.model on inputs of their own; its output may be of any layer
         return steps, end if not any(name.endswith("Pooler-Dense") for name in model.own_layers) else None
-    if below is not end and not below.name.endswith("Pooler-Dense"):
+    if below is not end and not below.name.endswith("Pooler-Dense"):  # task_sequence_labeling_*.py name the layer
         raise CheckpointError(
             f"{source.path} has {layer.name} over {below.name}, not over the encoder's end; use --head none"
         )
@@ -331,11 +323,12 @@ def _before(source: Source, model: KerasModel, layer: KerasLayer) -> tuple[list[
 def _kind_of_step(step: KerasLayer) -> str | None:
     """Return the kind of head that a layer without weights implies for the Dense after it; None if unknown."""
     name = step.name.lower()
+    # triplet; also scripts that pool for a classification, which is refused for its several outputs
     if step.kind == "GlobalAveragePooling1D" or (step.kind == "" and "global_average_pooling1d" in name):
         return TRIPLET
-    if step.kind not in _LAMBDAS or "global_max_pooling1d" in name:
+    if step.kind not in _UNKNOWN or "global_max_pooling1d" in name:  # TextCNN; crf has a layer with weights
         return _OTHER
-    return CLASSIFICATION if "cls" in name else None
+    return CLASSIFICATION if "cls" in name else None  # Lambda(…, name="CLS-token") of task_sentiment_albert.py
 
 
 def _activation(source: Source, layer: KerasLayer) -> str:

@@ -112,7 +112,7 @@ def test_layers_after_the_dense(name, head, tmp_path):
         add_layer_after(path, layer)
         not_converted(tmp_path, layer, "dense", *facts)
     not_converted(tmp_path, "global_max_pooling1d", "after dense", head=head)
-    for number, (layer, chosen) in enumerate([("lambda", head), ("activation", "auto"), ("dropout_3", "auto")]):
+    for number, (layer, chosen) in enumerate([("lambda", head), ("dropout_3", "auto")]):
         path.write_bytes(original)
         add_layer_after(path, layer)
         report = convert(tmp_path / "legacy", tmp_path / f"output{number}", head=chosen, verify=True)
@@ -144,23 +144,22 @@ def test_the_configuration_of_a_whole_model_is_checked(name, change, facts, tmp_
     not_converted(tmp_path, "whole_model.h5", *facts)
 
 
-@pytest.mark.parametrize(("kind", "fields", "activation", "problem_type"), [
-    ("Activation", {"activation": "sigmoid"}, "sigmoid", "multi_label_classification"),
-    ("Softmax", {"axis": -1}, "softmax", None),  # of one output, which no loss is for
-])  # fmt: skip
-def test_an_activation_that_is_a_layer_of_its_own(kind, fields, activation, problem_type, tmp_path):
+def test_the_activation_is_unknown_if_a_layer_follows(tmp_path):
+    """A Dense(1) without an activation is a regression only if it is the last layer."""
     path = folder_with(tmp_path, "regression", "whole_model.h5") / "whole_model.h5"
+    assert json.loads((convert(tmp_path / "legacy", tmp_path / "last").output / "config.json").read_text())[
+        "problem_type"
+    ]
     with h5py.File(path, "r+") as file:
         config = json.loads(file.attrs["model_config"])
-        layer = {"class_name": kind, "config": {"name": "last", **fields}, "inbound_nodes": [[["dense", 0, 0, {}]]]}
+        layer = {"class_name": "Activation", "config": {"name": "last"}, "inbound_nodes": [[["dense", 0, 0, {}]]]}
         config["config"]["layers"].append(layer)
         file.attrs["model_config"] = json.dumps(config)
         weights = file["model_weights"]
         weights.attrs["layer_names"] = text_list([*map(str, weights.attrs["layer_names"]), "last"])
         weights.create_group("last").attrs["weight_names"] = text_list([])
-    report = convert(tmp_path / "legacy", tmp_path / "output", verify=True)
-    assert report.rows["its activation"].startswith(f"{activation};")
-    assert json.loads((tmp_path / "output" / "config.json").read_text()).get("problem_type") == problem_type
+    report = convert(tmp_path / "legacy", tmp_path / "followed", head="classification")
+    assert "problem_type" not in json.loads((report.output / "config.json").read_text())
 
 
 def test_a_mask_that_the_file_tells_is_believed(tmp_path):
