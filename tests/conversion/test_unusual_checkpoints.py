@@ -1,5 +1,4 @@
-"""`roformer info` and `roformer convert` of the installed command agree on every kind of checkpoint, and outputs are
-right.
+"""Checkpoints that differ from the released ones: what they are converted to, or why both commands refuse them.
 
 Outputs are compared with the formulas in float64, written out here, on the variables of the TensorFlow checkpoint.
 """
@@ -7,7 +6,6 @@ Outputs are compared with the formulas in float64, written out here, on the vari
 import json
 import math
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,21 +13,20 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from helpers import command_line
 from helpers.legacy_checkpoints import PREFIX, copy_form, edit_config, read, rewrite, write
-from helpers.messages import assert_states
+from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, pipeline
 
 from modeling_roformer import NezhaModel, RoFormerForCausalLM, RoFormerForMaskedLM, RoFormerModel
 from modeling_roformer.conversion.converter import convert
+from modeling_roformer.conversion.errors import CheckpointError
+from modeling_roformer.conversion.inspection.info import info
 from modeling_roformer.conversion.tf_exporter import export_tf
 
-pytestmark = pytest.mark.slow  # its fixtures start the command several times
-
 FIXTURES = REPOSITORY / "tests" / "fixtures"
-LEGACY, KERAS, PYTORCH = FIXTURES / "legacy", FIXTURES / "keras", FIXTURES / "pytorch"
+LEGACY = FIXTURES / "legacy"
 WIDTH, NARROW = 24, 10  # the fixtures' hidden size, and that of factorised embeddings here
 Variables = dict[str, np.ndarray]
 
@@ -182,7 +179,7 @@ CONVERTED = {
     "prefix-model": (edited("word", application="unilm"), "RoFormerForCausalLM"),
     "v2-causal": (edited("v2", is_decoder=True), "RoFormerForCausalLM"),
 }  # fmt: skip
-# Name of the folder -> how it is made, and what both commands say of it.
+# Name of the folder -> how it is made, and the facts of the error of both commands.
 REFUSED = {
     "gau-alpha": (gau, ["GAU", "not supported"]),
     "fewer-rows": (edited("word", fewer_rows, vocab_size=153), ["vocab.txt", "154 entries", "153 rows"]),
@@ -229,82 +226,51 @@ REFUSED = {
 }  # fmt: skip
 
 
-def keras_forms() -> dict[str, tuple[str, str]]:
-    """Return a name for each form of each Keras fixture -> the fixture, and the files of the form."""
-    forms = {}
-    for folder in sorted(KERAS.iterdir()):
-        for form in ("best_model.h5", "best_model.weights", "whole_model.h5"):
-            if any(folder.glob(f"{form}*")):
-                forms[f"{folder.name}-{form}"] = (folder.name, form)
-    return forms
+@pytest.fixture(scope="module")
+def case(tmp_path_factory):
+    """Return a function that returns the folder of a checkpoint, made once; nobody may change it."""
+    parent = tmp_path_factory.mktemp("cases")
+
+    def make(name: str) -> Path:
+        if not (parent / name).exists():
+            (CONVERTED | REFUSED)[name][0](parent / name)
+        return parent / name
+
+    return make
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A folder with all checkpoints in `cases`, and in `out` those that the command converted."""
-    pytest.importorskip("h5py", reason="h5py, which reads Keras' HDF5, is optional")
-    place = tmp_path_factory.mktemp("agreement")
-    (place / "cases").mkdir()
-    for name, (make, _) in (CONVERTED | REFUSED).items():
-        make(place / "cases" / name)
-    for folder in LEGACY.iterdir():
-        shutil.copytree(folder, place / "cases" / f"legacy-{folder.name}")
-    for name, form in keras_forms().items():
-        copy_form(KERAS / form[0], form[1], place / "cases" / name)
-    command = [command_line.ROFORMER, "convert", "--all", "cases", "out", "--verify"]
-    done = subprocess.run(command, cwd=place, capture_output=True, text=True)
-    assert "Traceback" not in done.stderr and done.returncode == 1
-    return place
+def converted(case, tmp_path_factory):
+    """Return a function that returns the folder that a checkpoint is converted to, once; nobody may change it."""
+    parent = tmp_path_factory.mktemp("converted")
 
+    def make(name: str) -> Path:
+        if not (parent / name).exists():
+            convert(case(name), parent / name)
+        return parent / name
 
-@pytest.fixture(scope="module")
-def told(place):
-    """Path -> what `roformer info --json` says of the checkpoint; an error's line if it fails."""
-    paths = [str(folder.relative_to(place)) for part in ("cases", "out") for folder in sorted((place / part).iterdir())]
-    done = command_line.run_in_one_process(place, [["info", "--json", path] for path in paths])
-    return {path: json.loads(out) if code == 0 else err for path, (code, out, err) in zip(paths, done, strict=True)}
-
-
-@pytest.fixture(scope="module")
-def refusals(place):
-    """Name -> exit code and stderr of `roformer convert` of the checkpoint alone."""
-    done = command_line.run_in_one_process(place, [["convert", f"cases/{name}", f"alone-{name}"] for name in REFUSED])
-    return {name: (code, err) for name, (code, _, err) in zip(REFUSED, done, strict=True)}
-
-
-NAMES = [*CONVERTED, *REFUSED, *(f"legacy-{folder.name}" for folder in sorted(LEGACY.iterdir())), *keras_forms()]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_both_commands_agree(name, place, told):
-    said, out = told[f"cases/{name}"], place / "out" / name
-    converts = isinstance(said, dict) and said["converts_to"] is not None
-    assert converts == out.is_dir(), said
-    assert out.is_dir() or name not in CONVERTED
-    assert not out.is_dir() or name not in REFUSED
-    if out.is_dir():
-        after = told[f"out/{name}"]
-        assert after["parameters"] == said["parameters"] and after["architecture"]
-        # The class of the result is another, or the mask of a fine-tuned model is not that of the family.
-        if not any(part in name for part in ("factorised", "causal", "unilm-")):
-            assert after["family"] == said["family"]
-        sizes = ("hidden_size", "attention_heads", "feed_forward_size", "embedding_size", "activation")
-        for field in ("vocabulary", "layers", "trained_length", *sizes):
-            assert after[field] == said[field], field
+    return make
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_both_commands_name_the_same_trouble(name, place, told, refusals):
-    said, facts, (code, err) = told[f"cases/{name}"], REFUSED[name][1], refusals[name]
-    assert_states(said if isinstance(said, str) else " ".join(said["notes"]), *facts)
-    assert code == 1 and err.count("\n") == 1 and not (place / f"alone-{name}").exists()
-    assert_states(err, *facts)
+def test_both_commands_give_the_same_reason(name, case, tmp_path):
+    folder = case(name)
+    with refused(CheckpointError, *REFUSED[name][1]) as caught:
+        convert(folder, tmp_path / "output", dry_run=True)
+    assert list(tmp_path.iterdir()) == []
+    try:
+        described = info(folder)
+    except ValueError as error:
+        assert_states(error, *REFUSED[name][1])
+    else:
+        assert described.converts_to is None and str(caught.value) in described.notes
 
 
 @pytest.mark.parametrize("name", CONVERTED)
-def test_the_class(name, place):
-    config = json.loads((place / "out" / name / "config.json").read_text())
-    assert config["architectures"] == [CONVERTED[name][1]]
+def test_the_class_that_info_names_is_made(name, case, converted):
+    before, after = info(case(name)), info(converted(name))
+    assert before.converts_to == after.architecture == CONVERTED[name][1] and not before.notes
+    assert (before.parameters, before.vocabulary) == (after.parameters, after.vocabulary)
 
 
 # The formulas.
@@ -384,11 +350,11 @@ ENCODERS = [name for name in CONVERTED if "encoder" in name and "nezha" not in n
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_encoders_give_the_hidden_states_of_the_formulas(name, place):
+def test_encoders_give_the_hidden_states_of_the_formulas(name, case, converted):
     options = {"add_pooling_layer": False} if name == "bert-encoder" else {}
-    model, loading = AutoModel.from_pretrained(place / "out" / name, output_loading_info=True, **options)
+    model, loading = AutoModel.from_pretrained(converted(name), output_loading_info=True, **options)
     assert not any(loading.values())
-    expected, variables = naive(place / "cases" / name, IDS, [0] * len(IDS), causal="causal" in name)
+    expected, variables = naive(case(name), IDS, [0] * len(IDS), causal="causal" in name)
     outputs = model.eval()(torch.tensor([IDS]))
     close(outputs.last_hidden_state[0], expected)
     if "bert/pooler/dense/kernel" in variables:
@@ -398,16 +364,17 @@ def test_encoders_give_the_hidden_states_of_the_formulas(name, place):
         assert getattr(outputs, "pooler_output", None) is None
 
 
-def test_a_nezhas_pooler_is_berts(place):
+def test_a_nezhas_pooler_is_berts(case, converted, tmp_path):
     """Against bert4keras' recorded hidden states: the language model of the fixture, whose encoder this is."""
-    whole = AutoModelForMaskedLM.from_pretrained(place / "out" / "legacy-wonezha").eval()
+    convert(LEGACY / "wonezha", tmp_path / "whole")
+    whole = AutoModelForMaskedLM.from_pretrained(tmp_path / "whole").eval()
     for name in ("nezha-encoder", "nezha-encoder-pooled"):
-        model = AutoModel.from_pretrained(place / "out" / name).eval()
+        model = AutoModel.from_pretrained(converted(name)).eval()
         assert type(model) is NezhaModel
         outputs, hidden = model(torch.tensor([IDS])), whole.nezha(torch.tensor([IDS])).last_hidden_state
         assert torch.equal(outputs.last_hidden_state, hidden)
         assert (outputs.pooler_output is not None) == (name == "nezha-encoder-pooled")
-    variables = read(place / "cases" / "nezha-encoder-pooled")
+    variables = read(case("nezha-encoder-pooled"))
     close(outputs.pooler_output[0], np.tanh(dense(hidden[0, 0].detach().numpy(), variables, "bert/pooler/dense")))
 
 
@@ -415,19 +382,19 @@ def test_a_nezhas_pooler_is_berts(place):
 
 
 @pytest.mark.parametrize("name", ["chinese_simbert", "simbert-small", "unilm"])
-def test_simbert_keeps_its_sentence_vectors_and_its_mask(name, place):
-    folder = place / "out" / name
+def test_simbert_keeps_its_sentence_vectors_and_its_mask(name, case, converted):
+    folder = converted(name)
     segments = [0] * 5 + [1] * 3
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
     assert type(model) is RoFormerForCausalLM
     for given in ([0] * len(IDS), segments):
         outputs = model(torch.tensor([IDS]), token_type_ids=torch.tensor([given]))
-        expected, variables = naive(place / "cases" / name, IDS, given)
+        expected, variables = naive(case(name), IDS, given)
         close(outputs.logits[0], logits_of(expected, variables))
         close(outputs.pooler_output[0], dense(expected[0], variables, "bert/pooler/dense"))
     tokenizer, text = AutoTokenizer.from_pretrained(folder), "明月照着远处"
     ids = tokenizer(text).input_ids
-    vector = dense(naive(place / "cases" / name, ids, [0] * len(ids))[0][0], variables, "bert/pooler/dense")
+    vector = dense(naive(case(name), ids, [0] * len(ids))[0][0], variables, "bert/pooler/dense")
     encoder = SentenceTransformer(str(folder), device="cpu")
     np.testing.assert_allclose(encoder.encode(text), vector, **CLOSE)
     assert encoder.max_seq_length == tokenizer.model_max_length == 16  # the table has no more
@@ -437,39 +404,39 @@ def test_simbert_keeps_its_sentence_vectors_and_its_mask(name, place):
     so_far = list(ids)
     for _ in range(3):
         given = [0] * len(ids) + [1] * (len(so_far) - len(ids))
-        step = logits_of(naive(place / "cases" / name, so_far, given)[0], variables)[-1]
+        step = logits_of(naive(case(name), so_far, given)[0], variables)[-1]
         step[tokenizer.sep_token_id] = -np.inf
         so_far.append(int(step.argmax()))
     assert answer == so_far
 
 
-def test_a_factorised_bert_has_the_logits_of_the_formulas(place):
-    model = AutoModelForMaskedLM.from_pretrained(place / "out" / "bert-factorised").eval()
+def test_a_factorised_bert_has_the_logits_of_the_formulas(case, converted):
+    model = AutoModelForMaskedLM.from_pretrained(converted("bert-factorised")).eval()
     assert type(model) is RoFormerForMaskedLM
-    expected, variables = naive(place / "cases" / "bert-factorised", IDS, [0] * len(IDS))
+    expected, variables = naive(case("bert-factorised"), IDS, [0] * len(IDS))
     close(model(torch.tensor([IDS])).logits[0], logits_of(expected, variables))
-    tokenizer = AutoTokenizer.from_pretrained(place / "out" / "bert-factorised")
+    tokenizer = AutoTokenizer.from_pretrained(converted("bert-factorised"))
     assert tokenizer.model_max_length == 16
 
 
-def test_simbert_by_the_option_and_what_a_bert_with_a_pooler_says(run, place, tmp_path):
+def test_simbert_by_the_option_and_what_a_bert_with_a_pooler_says(run, tmp_path, case):
     """No variable and no name says SimBERT; the summary of a BERT names the option."""
-    code, out, _ = run("convert", place / "cases" / "bert-pooled", tmp_path / "bert")
+    code, out, _ = run("convert", case("bert-pooled"), tmp_path / "bert")
     assert code == 0
     assert_states(out, "--family simbert")
-    report = convert(place / "cases" / "bert-pooled", tmp_path / "sim", family="simbert", verify=True)
+    report = convert(case("bert-pooled"), tmp_path / "sim", family="simbert", verify=True)
     assert report.family == "SimBERT" and "pooler" not in report.extras and "RoFormer" in report.written_as
     again = convert(tmp_path / "sim", tmp_path / "again", verify=True)
     assert again.family == "SimBERT"
 
 
-def test_any_bert_is_a_start(run, place, tmp_path):
+def test_any_bert_is_a_start(run, tmp_path, case, converted):
     """TensorFlow, and the folder that it was converted to, as PyTorch has it: `--as roformer` of both."""
     names = ["bert-encoder", "bert-encoder-pooled", "simbert-small", "nezha-encoder", "bert-factorised"]
     for name in names:
-        shutil.copytree(place / "cases" / name, tmp_path / "sources" / name)
+        shutil.copytree(case(name), tmp_path / "sources" / name)
         if CONVERTED[name][1].startswith(("Bert", "Nezha")):
-            shutil.copytree(place / "out" / name, tmp_path / "sources" / f"{name}-pytorch")
+            shutil.copytree(converted(name), tmp_path / "sources" / f"{name}-pytorch")
     options = ["--as", "roformer", "--verify"]
     code, _, err = run("convert", "--all", tmp_path / "sources", tmp_path / "starts", *options)
     assert code == 0, err
@@ -477,7 +444,7 @@ def test_any_bert_is_a_start(run, place, tmp_path):
     assert len(starts) == 8
     for start in starts:
         name = start.name.removesuffix("-pytorch")
-        variables = read(place / "cases" / name)
+        variables = read(case(name))
         model, loading = AutoModel.from_pretrained(start, output_loading_info=True)
         assert type(model) is RoFormerModel and not loading["missing_keys"]
         architecture = json.loads((start / "config.json").read_text())["architectures"]
@@ -525,10 +492,10 @@ def test_a_causal_bert_of_transformers_starts_a_causal_roformer(architecture, tm
 
 
 @pytest.mark.parametrize("name", ["padded", "padded-bert", "padded-v2"])
-def test_padded_embeddings_are_kept_and_stated(name, place, tmp_path):
+def test_padded_embeddings_are_kept_and_stated(name, tmp_path, case, converted):
     """One rule for TensorFlow and PyTorch: the configuration has the rows, the tokenizer the entries."""
     entries = len((LEGACY / "word" / "vocab.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n"))
-    for source, form in ((place / "cases" / name, "tensorflow"), (place / "out" / name, "pytorch")):
+    for source, form in ((case(name), "tensorflow"), (converted(name), "pytorch")):
         report = convert(source, tmp_path / form, verify=True)
         assert_states(report.rows["padded embeddings"], 160, entries, 160 - entries)
         assert json.loads((tmp_path / form / "config.json").read_text())["vocab_size"] == 160
@@ -536,7 +503,7 @@ def test_padded_embeddings_are_kept_and_stated(name, place, tmp_path):
     model = AutoModelForMaskedLM.from_pretrained(tmp_path / "tensorflow").eval()
     logits = model(torch.tensor([IDS])).logits[0]
     if name != "padded-v2":
-        expected, variables = naive(place / "cases" / name, IDS, [0] * len(IDS))
+        expected, variables = naive(case(name), IDS, [0] * len(IDS))
         close(logits, logits_of(expected, variables))
     fill = pipeline("fill-mask", model=str(tmp_path / "tensorflow"))
     answers = fill("明[MASK]照着", top_k=160)
@@ -545,11 +512,11 @@ def test_padded_embeddings_are_kept_and_stated(name, place, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["kept-prefix-model", "kept-gpt"])
-def test_kept_tokens_go_there_and_back(name, place, tmp_path):
+def test_kept_tokens_go_there_and_back(name, tmp_path, case, converted):
     """[MASK] is in no tokenizer, and the end is where the vocabulary has [SEP]."""
-    assert_states(convert(place / "cases" / name, tmp_path / "first").rows["embeddings"], 58, 154)
-    convert(place / "out" / name, tmp_path / "pytorch")
-    export_tf(place / "out" / name, tmp_path / "legacy")
+    assert_states(convert(case(name), tmp_path / "first").rows["embeddings"], 58, 154)
+    convert(converted(name), tmp_path / "pytorch")
+    export_tf(converted(name), tmp_path / "legacy")
     kept("[PAD]", "[UNK]", "[SEP]", "[CLS]")(tmp_path / "other")  # of what was exported, other entries
     for file in ("vocab.txt", *(file.name for file in (tmp_path / "other").glob(f"{PREFIX}*"))):
         shutil.copy(tmp_path / "other" / file, tmp_path / "legacy" / file)
@@ -562,15 +529,15 @@ def test_kept_tokens_go_there_and_back(name, place, tmp_path):
         assert tokenizer.sep_token_id == config["eos_token_id"] == end
 
 
-def test_info_of_archives_agrees_too(place, tmp_path):
+def test_info_of_an_archive_names_the_class_too(case, tmp_path):
     """Names of a tf.keras model's layers are in its data, which info does not unpack: it does not deny them."""
-    names = ("simbert-small", "gau-alpha", "mlm-best_model.weights")
-    for name in names:
-        shutil.make_archive(str(tmp_path / name), "zip", place / "cases", name)
-    done = command_line.run_in_one_process(tmp_path, [["info", "--json", f"{name}.zip"] for name in names])
-    simbert, gau, keras = done
-    assert gau[0] == 1
-    assert_states(gau[2], "gau-alpha.zip", "GAU")
-    said = [json.loads(out) for _, out, _ in (simbert, keras)]
-    assert not any("not a RoFormer" in note for told in said for note in told["notes"])
-    assert said[0]["family"] == "SimBERT"
+    copy_form(FIXTURES / "keras" / "mlm", "best_model.weights", tmp_path / "mlm")
+    folders = {"simbert-small": case("simbert-small"), "gau-alpha": case("gau-alpha"), "mlm": tmp_path / "mlm"}
+    for name, folder in folders.items():
+        shutil.make_archive(str(tmp_path / name), "zip", folder.parent, folder.name)
+    described = info(tmp_path / "simbert-small.zip")
+    assert (described.family, described.converts_to) == ("SimBERT", "RoFormerForCausalLM") and not described.notes
+    with refused(CheckpointError, "gau-alpha.zip", "GAU"):
+        info(tmp_path / "gau-alpha.zip")
+    (note,) = info(tmp_path / "mlm.zip").notes
+    assert_states(note, "mlm.zip", "layers", "data file")
