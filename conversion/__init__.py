@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     from .word_embeddings import initialise_words
 
 __all__ = [
-    "CheckpointError", "CheckpointInfo", "ConversionReport", "convert", "convert_all", "export_tf", "info",
+    "CheckpointError",
+    "CheckpointInfo",
+    "ConversionReport",
+    "convert",
+    "convert_all",
+    "export_tf",
+    "info",
     "initialise_words",
-]  # fmt: skip
+]
 __getattr__, __dir__ = lazy_names(__name__)

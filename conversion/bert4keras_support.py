@@ -23,20 +23,33 @@ from .folder.vocabulary import read_vocabulary
 LANGUAGE_MODELS = ("ForMaskedLM", "ForCausalLM", "ForPreTraining", "LMHeadModel")  # suffixes of class names
 # The only values of these fields in bert4keras, for all models and for a RoFormer.
 FIXED = {
-    "layer_norm_eps": 1e-12, "tie_word_embeddings": True, "add_cross_attention": False,
-    "max_relative_position": MAX_RELATIVE_POSITION, "position_embedding_type": "absolute",
-}  # fmt: skip
+    "layer_norm_eps": 1e-12,
+    "tie_word_embeddings": True,
+    "add_cross_attention": False,
+    "max_relative_position": MAX_RELATIVE_POSITION,
+    "position_embedding_type": "absolute",
+}
 ROFORMER_FIXED = {
-    "attention_type": "softmax", "position_encoding": "rotary", "rotary_value": False, "trainable_rope": False,
-}  # fmt: skip
+    "attention_type": "softmax",
+    "position_encoding": "rotary",
+    "rotary_value": False,
+    "trainable_rope": False,
+}
 # Families, and transformers' names of activations -> bert4keras' names.
 MODELS = {
-    "roformer": "roformer", "gpt": "roformer", "sim": "roformer", "v2": "roformer_v2", "wobert": "bert",
-    "simbert": "bert", "wonezha": "nezha",
-}  # fmt: skip
+    "roformer": "roformer",
+    "gpt": "roformer",
+    "sim": "roformer",
+    "v2": "roformer_v2",
+    "wobert": "bert",
+    "simbert": "bert",
+    "wonezha": "nezha",
+}
 NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())} | {
-    "gelu": "gelu", "gelu_new": "gelu_tanh", "swish": "swish",
-}  # fmt: skip
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "swish": "swish",
+}
 
 
 def check_config(path: Path, config: PreTrainedConfig) -> None:

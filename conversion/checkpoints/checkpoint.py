@@ -37,8 +37,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint is and what is made of it, without the tensors' values: `roformer info` prints it, and
-    `roformer convert` carries it out.
+    """The match of a checkpoint to the model that is made of it, without the tensors' values.
+
+    `roformer info` prints it, and `roformer convert` carries it out.
 
     `family` is the recognised family's name in the registry. `fields` are those of the new config.json. The weights of
     `plan` are read from `source`. `title`, `sign`, `note` (as `written_as`) and `ignored_settings` go into the summary

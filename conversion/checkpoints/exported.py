@@ -30,14 +30,24 @@ CONFIG, TOKENIZER = "config", "tokenizer"
 OWN = (MARK, EXPORTED_AS, CONFIG, TOKENIZER)
 TASK = "task/"
 SPECIAL_TOKENS = {
-    "pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]",
-}  # fmt: skip
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+}
 SIDES = ("padding_side", "truncation_side")
 # Fields with names of their own in bert_config.json, and fields that do not describe the model.
 NOT_OWN = (
-    *REQUIRED_SIZES, *OPTIONAL_SIZES, *RATES, "model_type", "architectures", "dtype", "torch_dtype",
+    *REQUIRED_SIZES,
+    *OPTIONAL_SIZES,
+    *RATES,
+    "model_type",
+    "architectures",
+    "dtype",
+    "torch_dtype",
     "transformers_version",
-)  # fmt: skip
+)
 
 
 def own_fields(family: str, config: PreTrainedConfig, tokenizer: RoFormerTokenizer) -> dict[str, object]:

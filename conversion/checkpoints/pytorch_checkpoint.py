@@ -210,10 +210,20 @@ def _as_roformer(
 ) -> tuple[RoFormerConfig, str]:
     """Return configuration and class of the RoFormer with a BERT's weights, given the fields that differ."""
     same = (
-        "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
-        "hidden_dropout_prob", "attention_probs_dropout_prob", "type_vocab_size", "initializer_range",
-        "layer_norm_eps", "pad_token_id", "tie_word_embeddings",
-    )  # fmt: skip
+        "vocab_size",
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+        "hidden_act",
+        "hidden_dropout_prob",
+        "attention_probs_dropout_prob",
+        "type_vocab_size",
+        "initializer_range",
+        "layer_norm_eps",
+        "pad_token_id",
+        "tie_word_embeddings",
+    )
     values = {name: getattr(bert, name) for name in same} | fields
     architecture = "RoFormerForCausalLM" if values["is_decoder"] else "RoFormerForMaskedLM"
     if not any(name.startswith("cls.predictions.") for name in source.entries):

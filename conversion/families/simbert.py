@@ -21,8 +21,10 @@ def _with_table(family: Family, **changes) -> Family:
     def fields(settings: Settings, vocabulary: Vocabulary) -> dict:
         length = settings.values["max_position_embeddings"]
         return {
-            **family.fields(settings, vocabulary), "position_encoding": "learned", "max_position_embeddings": length
-        }  # fmt: skip
+            **family.fields(settings, vocabulary),
+            "position_encoding": "learned",
+            "max_position_embeddings": length,
+        }
 
     def weights(config: Config) -> list[Weight]:
         shape = (config.max_position_embeddings, config.embedding_size or config.hidden_size)

@@ -12,9 +12,13 @@ from .vocabulary import Vocabulary
 CONFIG = "tokenizer_config.json"
 # Classes, without "Fast", that split like this package's: into words, or into characters if there are no words.
 CLASSES = (
-    "BertTokenizer", "RoFormerTokenizer", "RoFormerWordTokenizer", "WoBertTokenizer", "PreTrainedTokenizer",
+    "BertTokenizer",
+    "RoFormerTokenizer",
+    "RoFormerWordTokenizer",
+    "WoBertTokenizer",
+    "PreTrainedTokenizer",
     "TokenizersBackend",
-)  # fmt: skip
+)
 # Required values of arguments of BERT's tokenizers.
 ARGUMENTS = {"do_basic_tokenize": True, "tokenize_chinese_chars": True}
 

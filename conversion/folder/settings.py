@@ -20,9 +20,15 @@ RATES = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initi
 
 # Activations: names of bert4keras and Keras -> transformers. bert4keras' gelu is the exact one, with erf.
 ACTIVATIONS = {
-    "gelu": "gelu", "gelu_erf": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "relu": "relu", "swish": "silu",
-    "tanh": "tanh", "sigmoid": "sigmoid", "linear": "linear",
-}  # fmt: skip
+    "gelu": "gelu",
+    "gelu_erf": "gelu",
+    "gelu_tanh": "gelu_pytorch_tanh",
+    "relu": "relu",
+    "swish": "silu",
+    "tanh": "tanh",
+    "sigmoid": "sigmoid",
+    "linear": "linear",
+}
 
 # Arguments of bert4keras, which it also reads from the file: no model here computes the same with them.
 NOT_SUPPORTED = {

@@ -276,7 +276,7 @@ def test_a_word_level_checkpoint_gets_more_words(checkpoint, new_vocab, tmp_path
 @given(st.data())
 @max_examples(50)
 def test_means_of_any_rows(data):
-    """Of matrices and of vectors, against the mean of torch in float64."""
+    """Compare the means for matrices and for vectors with torch's in float64."""
     entries = data.draw(st.integers(1, 9))
     rows = data.draw(st.lists(st.lists(st.integers(0, entries - 1), min_size=1, max_size=5), min_size=1, max_size=30))
     shape = data.draw(st.sampled_from([(entries,), (entries, 3)]))
