@@ -81,43 +81,43 @@ def convert(
     output = checked_output(origin, output_dir)
     require_replaceable(output, force)
     with legacy_files(origin, checkpoint, unpack_beside=None if dry_run else output) as files:
-        found = read_checkpoint(files, name_of(origin), family=family, target=as_family, head=head)
-        config, tokenizer = found.config, found.tokenizer  # made before anything is written, as for a dry run
+        match = read_checkpoint(files, name_of(origin), family=family, target=as_family, head=head)
+        config, tokenizer = match.config, match.tokenizer  # made before anything is written, as for a dry run
         config.dtype = dtype
-        generation_config = _checked_generation_config(found, files)
+        generation_config = _checked_generation_config(match, files)
         report = ConversionReport(
             source=origin,
             output=Path(output_dir),  # as the caller gave it
-            family=found.title,
-            sign=found.sign,
-            written_as=found.note,
-            architecture=found.architecture,
-            word_level=found.vocabulary.word_level,
-            vocab_size=len(found.vocabulary.ids),
-            words=found.vocabulary.words,
+            family=match.title,
+            sign=match.sign,
+            written_as=match.note,
+            architecture=match.architecture,
+            word_level=match.vocabulary.word_level,
+            vocab_size=len(match.vocabulary.ids),
+            words=match.vocabulary.words,
             layers=config.num_hidden_layers,
-            parameters=sum(found.parameters.values()),
+            parameters=sum(match.parameters.values()),
             dtype=dtype,
-            variables=len(found.plan.weights),
-            extras=found.plan.extras,
-            ignored_settings=found.ignored_settings,
-            rows=found.rows | _padding_row(config.vocab_size, len(found.vocabulary.ids)),
+            variables=len(match.plan.weights),
+            extras=match.plan.extras,
+            ignored_settings=match.ignored_settings,
+            rows=match.rows | _padding_row(config.vocab_size, len(match.vocabulary.ids)),
             dry_run=dry_run,
         )
         if not dry_run:
             with output_folder(output, force) as folder:
-                found.check_values()
-                _write_weights(folder, found.source, found.plan, dtype, max_shard_size, progress)
+                match.check_values()
+                _write_weights(folder, match.source, match.plan, dtype, max_shard_size, progress)
                 config.save_pretrained(folder)
-                _write_sentence_transformers_files(folder, found, files)
+                _write_sentence_transformers_files(folder, match, files)
                 tokenizer.save_pretrained(folder)
                 if generation_config is not None:
                     shutil.copyfile(generation_config, folder / GENERATION_CONFIG)
-                _write_card(folder, origin.resolve().name, found, files)
+                _write_card(folder, origin.resolve().name, match, files)
                 if verify:
                     from .verify import verify_weights
 
-                    verify_weights(folder, found.source, found.plan, dtype, progress)
+                    verify_weights(folder, match.source, match.plan, dtype, progress)
                 names = sorted(file.name for file in folder.iterdir())
                 report = replace(report, files=names, verified=verify)
     return replace(report, seconds=time.perf_counter() - started)
@@ -143,10 +143,10 @@ def _padding_row(rows: int, entries: int) -> dict[str, str]:
     return {"padded embeddings": f"{rows:,} rows for {entries:,} entries: {unused}"}
 
 
-def _checked_generation_config(found: Checkpoint, files: LegacyFiles) -> Path | None:
+def _checked_generation_config(checkpoint: Checkpoint, files: LegacyFiles) -> Path | None:
     """Return the generation_config.json to copy, if there is one; raise CheckpointError if transformers refuses it."""
     path = files.config.with_name(GENERATION_CONFIG)
-    if found.note is not None or not path.is_file():  # a model of another kind does not get it
+    if checkpoint.note is not None or not path.is_file():  # a model of another kind does not get it
         return None
     from transformers import GenerationConfig
 
@@ -158,34 +158,34 @@ def _checked_generation_config(found: Checkpoint, files: LegacyFiles) -> Path | 
     return path
 
 
-def _write_sentence_transformers_files(folder: Path, found: Checkpoint, files: LegacyFiles) -> None:
+def _write_sentence_transformers_files(folder: Path, checkpoint: Checkpoint, files: LegacyFiles) -> None:
     """Copy the modules of a folder of sentence-transformers, or write those of a RoFormer-Sim."""
-    is_kept = found.note is None and "pooler" not in found.plan.extras
+    is_kept = checkpoint.note is None and "pooler" not in checkpoint.plan.extras
     if is_kept and files.config.with_name("modules.json").is_file():
         from .sentence_transformers_files import copy_sentence_transformers_files
 
         copy_sentence_transformers_files(files.config.parent, folder)
     # A model fine-tuned from RoFormer-Sim may have another pooler, or none.
     elif (
-        found.family in ("sim", "simbert")
-        and found.config.add_pooling_layer
-        and found.config.pooler_activation == "linear"
+        checkpoint.family in ("sim", "simbert")
+        and checkpoint.config.add_pooling_layer
+        and checkpoint.config.pooler_activation == "linear"
     ):
         from .sentence_transformers_files import write_sentence_transformers_files
 
         write_sentence_transformers_files(folder)
 
 
-def _write_card(folder: Path, name: str, found: Checkpoint, files: LegacyFiles) -> None:
-    word_level = found.vocabulary.word_level
+def _write_card(folder: Path, name: str, checkpoint: Checkpoint, files: LegacyFiles) -> None:
+    word_level = checkpoint.vocabulary.word_level
     card = card_for(
         name,
         json.loads((folder / "config.json").read_text(encoding="utf-8")),
         word_level,
         **measure(folder, word_level),
         **conversion_facts(data_files(files.weights)),
-        note=found.note,
-        language="zh" if any(is_cjk(entry) for entry in found.vocabulary.ids if len(entry) == 1) else None,
+        note=checkpoint.note,
+        language="zh" if any(is_cjk(entry) for entry in checkpoint.vocabulary.ids if len(entry) == 1) else None,
     )
     (folder / "README.md").write_text(card, encoding="utf-8")
 

@@ -34,8 +34,8 @@ def verify_weights(folder: Path, source: Source, plan: Plan, dtype: str, progres
             entry = source.entries[weight.variable]
             original = source.read(weight.variable)
             expected = cast(original.T if weight.transpose else original, entry.dtype, dtype)
-            found = state[weight.key]
-            found = found.view(torch.int16).numpy().view(np.uint16) if dtype == "bfloat16" else found.numpy()
-            if found.shape != expected.shape or found.tobytes() != np.ascontiguousarray(expected).tobytes():
+            stored = state[weight.key]
+            stored = stored.view(torch.int16).numpy().view(np.uint16) if dtype == "bfloat16" else stored.numpy()
+            if stored.shape != expected.shape or stored.tobytes() != np.ascontiguousarray(expected).tobytes():
                 raise CheckpointError(f"the converted weight {weight.key} differs from the variable {weight.variable}")
             bar.advance(task, entry.size)

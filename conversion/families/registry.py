@@ -107,37 +107,38 @@ def choose(
     Raises CheckpointError, which names the checkpoint as `where`, if a sign does not fit the variables, another sign or
     the requested family.
     """
-    found = structure(variables, where, is_keras)
+    structure = detect_structure(variables, where, is_keras)
     signs = read_signs(settings, own, source)
     exported = settings.ignored.get(EXPORTED_AS)
     if requested == AUTO and isinstance(exported, str) and exported in FAMILIES:
         family, levels = FAMILIES[exported], [_in_file(mask), signs.application, signs.configuration]
-        masks, used = _first(levels, where)
-        return Choice(family, "its configuration says so", *_said(family, masks, used))
-    if requested != AUTO and requested not in (*found.families, *found.on_request):
-        fitting = _options((*found.families, *found.on_request))
-        sign = "its layers have biases and layer norms" if requested == "v2" else found.sign
+        masks, mask_signs = _first(levels, where)
+        return Choice(family, "its configuration says so", *_chosen_mask(family, masks, mask_signs))
+    if requested != AUTO and requested not in (*structure.families, *structure.on_request):
+        fitting = _options((*structure.families, *structure.on_request))
+        sign = "its layers have biases and layer norms" if requested == "v2" else structure.sign
         raise CheckpointError(
             f"{where} is not a {FAMILIES[requested].title} (--family {requested}): {sign}; use {fitting}"
         )
-    positions, used_positions = _positions(requested, found, signs, where)
-    names = [name for name in found.families if FAMILIES[name].positions == positions]
+    positions, position_signs = _positions(requested, structure, signs, where)
+    names = [name for name in structure.families if FAMILIES[name].positions == positions]
     levels = [_in_file(mask), signs.application, signs.configuration, signs.name]
     if requested != AUTO and any(FAMILIES[name].mask != FAMILIES[requested].mask for name in names):
         levels.insert(2, [Sign(f"--family {requested}", masks=(FAMILIES[requested].mask,))])
-    masks, used = _first(levels, where)
+    masks, mask_signs = _first(levels, where)
     by_mask = (name for mask in masks for name in names if FAMILIES[name].mask == mask)
     name = next(by_mask, names[0]) if requested == AUTO else requested
-    said = (*_said(FAMILIES[name], masks, used), bool(used) and used[0] in signs.name)
+    mask_choice = (*_chosen_mask(FAMILIES[name], masks, mask_signs), bool(mask_signs) and mask_signs[0] in signs.name)
     if requested != AUTO:
-        return Choice(FAMILIES[name], None, *said)
-    texts = [found.sign] if name == found.families[0] else []
-    texts += [sign.text for sign in used_positions]
-    if said[0] == FAMILIES[name].mask and (mask is None or name != names[0]):  # the usual layers need no sentence
-        texts += [sign.text for sign in used]
+        return Choice(FAMILIES[name], None, *mask_choice)
+    texts = [structure.sign] if name == structure.families[0] else []
+    texts += [sign.text for sign in position_signs]
+    is_usual_layer = mask is not None and name == names[0]  # which needs no sentence
+    if mask_choice[0] == FAMILIES[name].mask and not is_usual_layer:
+        texts += [sign.text for sign in mask_signs]
     if name == PLAIN.families[0] and len(texts) == 1:
         texts.append("nothing says GPT" if is_keras else "nothing says GPT or NEZHA")
-    return Choice(FAMILIES[name], ", and ".join(texts), *said)
+    return Choice(FAMILIES[name], ", and ".join(texts), *mask_choice)
 
 
 def _in_file(mask: str | None) -> list[Sign]:
@@ -152,40 +153,40 @@ def _first(levels: Iterable[list[Sign]], where: str) -> tuple[tuple[str, ...], l
     return (), []
 
 
-def _said(family: Family, masks: tuple[str, ...], used: list[Sign]) -> tuple[str | None, str]:
+def _chosen_mask(family: Family, masks: tuple[str, ...], signs: list[Sign]) -> tuple[str | None, str]:
     """Return the mask of a family by the masks that its signs allow, and the text of the signs."""
     mask = family.mask if family.mask in masks else next(iter(masks), None)
-    return mask, ", and ".join(sign.text for sign in used)
+    return mask, ", and ".join(sign.text for sign in signs)
 
 
-def _positions(requested: str, found: Structure, signs: Signs, where: str) -> tuple[str, list[Sign]]:
+def _positions(requested: str, structure: Structure, signs: Signs, where: str) -> tuple[str, list[Sign]]:
     """Return where positions come from, and the signs that say so beside the variables.
 
     The configuration decides over the name.
     """
-    shown = found.positions()
-    if requested != AUTO and len(shown) == 1:
-        return shown[0], []
-    said = agreed(signs.configuration, "positions", where)
-    used = [sign for sign in signs.configuration if sign.positions]
+    possible = structure.positions()
+    if requested != AUTO and len(possible) == 1:
+        return possible[0], []
+    stated = agreed(signs.configuration, "positions", where)
+    evidence = [sign for sign in signs.configuration if sign.positions]
     named = agreed(signs.name, "positions", where)
-    if common := tuple(value for value in said or named if value in named):
-        said, used = common, used + [sign for sign in signs.name if sign.positions]
-    fitting = [value for value in shown if not said or value in said]
-    misfit = next((sign for sign in used if shown[0] not in sign.positions), None)
+    if common := tuple(value for value in stated or named if value in named):
+        stated, evidence = common, evidence + [sign for sign in signs.name if sign.positions]
+    fitting = [value for value in possible if not stated or value in stated]
+    misfit = next((sign for sign in evidence if possible[0] not in sign.positions), None)
     if requested != AUTO:
         positions = FAMILIES[requested].positions
         if positions in fitting:
-            return positions, used
+            return positions, evidence
         trouble = f"{where} cannot be a {FAMILIES[requested].title} (--family {requested})"
-        misfit = next(sign for sign in used if positions not in sign.positions)
+        misfit = next(sign for sign in evidence if positions not in sign.positions)
     # A BERT without a table of positions can be a NEZHA, but it can also be a configuration that was copied.
-    elif fitting and (fitting[0] == shown[0] or len(said) == 1):
-        return fitting[0], used if len(shown) > 1 else []
+    elif fitting and (fitting[0] == possible[0] or len(stated) == 1):
+        return fitting[0], evidence if len(possible) > 1 else []
     else:
-        trouble = f"{where} has two signs of different models: {found.sign}"
+        trouble = f"{where} has two signs of different models: {structure.sign}"
     remedy = "rename the folder or archive" if misfit in signs.name else "correct the configuration"
-    options = [name for name in found.families if FAMILIES[name].positions in fitting or len(shown) == 1]
+    options = [name for name in structure.families if FAMILIES[name].positions in fitting or len(possible) == 1]
     use = f"use {_options(options)}, or " if options else ""
     joint = ", but" if requested == AUTO else ":"
     raise CheckpointError(f"{trouble}{joint} {misfit.text}; {use}{remedy}")
@@ -195,7 +196,7 @@ def _options(names: Iterable[str]) -> str:
     return " or ".join(f"--family {name}" for name in names)
 
 
-def structure(variables: Collection[str], where: str, is_keras: bool = False) -> Structure:
+def detect_structure(variables: Collection[str], where: str, is_keras: bool = False) -> Structure:
     """Return the structure that the variables have; raise CheckpointError if they are not those of a BERT.
 
     Keras saves the relative positions of a NEZHA, although they are computed: a file without them is not one.
