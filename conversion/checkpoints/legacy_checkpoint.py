@@ -137,7 +137,7 @@ def recognise(source: Source, task: Task, settings: Settings, name: str, family:
     variables = [variable for variable in source.entries if extra(variable, source.entries) is None]
     return choose(
         family,
-        task.of_the_family(variables),
+        task.family_variables(variables),
         settings,
         own_config(settings),
         name,

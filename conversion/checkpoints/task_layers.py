@@ -63,7 +63,7 @@ class Task:
     mask_layer: str = ""
     left_out: Mapping[str, str] = field(default_factory=dict)
 
-    def of_the_family(self, variables: Collection[str]) -> list[str]:
+    def family_variables(self, variables: Collection[str]) -> list[str]:
         """Return the variables that identify the family: a pooler below a task layer is not a sign of RoFormer-Sim."""
         has_task_layer = self.kind or self.left_out
         return [name for name in variables if not (has_task_layer and name.startswith(_POOLER))]

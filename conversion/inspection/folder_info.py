@@ -28,13 +28,13 @@ def folder_info(folder: Path, sizes: dict[str, int], shown: str, name: str, has_
     if pytorch is None and not others and config.name != "config.json":
         raise ValueError(f"{shown} contains no recognisable checkpoint: it has {config.name}, but no weights")
     if pytorch is not None or not others:
-        found = saved_info(folder, config, pytorch, shown, name, has_data)
+        described = saved_info(folder, config, pytorch, shown, name, has_data)
     else:
         files, notes = LegacyFiles(config, folder / VOCABULARY, folder / others[0]), []
         try:
             files = find_files(folder)
         except CheckpointError as error:  # there are several, of which the first is described, or no vocabulary
             notes.append(str(error))
-        found = legacy_info(files, shown, name, has_data, notes)
-    found.files = sorted(sizes.items())
-    return found
+        described = legacy_info(files, shown, name, has_data, notes)
+    described.files = sorted(sizes.items())
+    return described
