@@ -114,8 +114,8 @@ def _place(group, weight: str, place: str, file_size: int) -> tuple[str, tuple[i
     """Return dtype, shape, size and offset of a dataset, which must be one contiguous piece, as Keras writes it."""
     import h5py
 
-    at = group.get(weight)
-    if not isinstance(at, h5py.Dataset):
+    at = group.get(weight.strip("/"))
+    if not isinstance(at, h5py.Dataset) or at.file != group.file:  # a link may lead into another file
         raise CheckpointError(f"is damaged: it has no weight {place}")
     dtype = at.dtype.name
     if dtype not in DTYPES or at.dtype != DTYPES[dtype].numpy:  # a big-endian one differs
