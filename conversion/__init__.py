@@ -11,7 +11,7 @@ commands are next to this file.
 
 from typing import TYPE_CHECKING
 
-from ..output.lazy_names import lazy_names
+from modeling_roformer.output.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .converter import convert

@@ -5,12 +5,13 @@ from pathlib import Path
 
 from transformers import PreTrainedConfig
 
-from ..configuration import RoFormerConfig
-from ..nezha_configuration import NezhaConfig
-from ..saved_fields import PAPER_ROPE, is_paper_rope
-from ..tokenization.tokenizer import RoFormerTokenizer
-from ..tokenization.vocabulary import has_words
-from ..tokenization.vocabulary import write_vocabulary as save_vocabulary
+from modeling_roformer.configuration import RoFormerConfig
+from modeling_roformer.nezha_configuration import NezhaConfig
+from modeling_roformer.saved_fields import PAPER_ROPE, is_paper_rope
+from modeling_roformer.tokenization.tokenizer import RoFormerTokenizer
+from modeling_roformer.tokenization.vocabulary import has_words
+from modeling_roformer.tokenization.vocabulary import write_vocabulary as save_vocabulary
+
 from .checkpoints.checkpoint import Checkpoint
 from .checkpoints.exported import SPECIAL_TOKENS, added_tokens, own_fields
 from .errors import CheckpointError

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ..files.atomic_folder import output_folder, require_replaceable
-from ..model_cards import card_for, conversion_facts, data_files, measure
-from ..output.console import byte_progress, sentence_of
-from ..tokenization.wordpiece import is_cjk
+from modeling_roformer.files.atomic_folder import output_folder, require_replaceable
+from modeling_roformer.model_cards import card_for, conversion_facts, data_files, measure
+from modeling_roformer.output.console import byte_progress, sentence_of
+from modeling_roformer.tokenization.wordpiece import is_cjk
+
 from .checkpoints.checkpoint import Checkpoint, Plan
 from .checkpoints.reading import read_checkpoint
 from .checkpoints.task_layers import HEADS

@@ -6,8 +6,9 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from ..files.atomic_folder import is_saved_model
-from ..output.console import sentence_of
+from modeling_roformer.files.atomic_folder import is_saved_model
+from modeling_roformer.output.console import sentence_of
+
 from .converter import convert
 from .errors import CheckpointError
 from .folder.legacy_folder import CONFIGS, INDEX, VOCABULARY

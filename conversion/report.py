@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from ..output.console import summary_table
+from modeling_roformer.output.console import summary_table
 
 
 @dataclass(frozen=True)

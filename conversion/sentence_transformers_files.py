@@ -9,7 +9,8 @@ import json
 import shutil
 from pathlib import Path
 
-from ..pooler_copy import DENSE, has_pooler_copy, pooler_weights, write_pooler_copy
+from modeling_roformer.pooler_copy import DENSE, has_pooler_copy, pooler_weights, write_pooler_copy
+
 from .errors import CheckpointError
 
 MODULES = "modules.json"

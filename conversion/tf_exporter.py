@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.table import Table
 
-from ..files.atomic_folder import output_folder
-from ..output.console import byte_progress, summary_table
+from modeling_roformer.files.atomic_folder import output_folder
+from modeling_roformer.output.console import byte_progress, summary_table
+
 from .errors import CheckpointError
 from .folder.legacy_folder import CONFIGS, INDEX, VOCABULARY, checked_output, legacy_files, missing
 from .formats.pytorch_files import is_pytorch

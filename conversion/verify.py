@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..output.console import byte_progress, no_transformers_bar
+from modeling_roformer.output.console import byte_progress, no_transformers_bar
+
 from .checkpoints.checkpoint import Plan
 from .errors import CheckpointError
 from .formats.dtypes import cast
@@ -14,7 +15,7 @@ from .formats.source import Source
 
 def verify_weights(folder: Path, source: Source, plan: Plan, dtype: str, progress: bool = False) -> None:
     """Load the folder with transformers; raise CheckpointError unless every value equals the source's, bit for bit."""
-    from ..registration import public_names, transformers
+    from modeling_roformer.registration import public_names, transformers
 
     transformers.AutoTokenizer.from_pretrained(folder)
     has_pooler = any("pooler." in weight.key for weight in plan.weights)

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from ..files.atomic_folder import output_folder
-from ..output.console import byte_progress, summary_table
-from ..saved_fields import MODEL_TYPES as ROFORMER_TYPES
-from ..tokenization.vocabulary import VocabularyError, check_vocabulary, read_vocabulary
-from ..tokenization.wordpiece import PREFIX
+from modeling_roformer.files.atomic_folder import output_folder
+from modeling_roformer.output.console import byte_progress, summary_table
+from modeling_roformer.saved_fields import MODEL_TYPES as ROFORMER_TYPES
+from modeling_roformer.tokenization.vocabulary import VocabularyError, check_vocabulary, read_vocabulary
+from modeling_roformer.tokenization.wordpiece import PREFIX
+
 from .errors import CheckpointError
 from .folder.legacy_folder import GENERATION_CONFIG, checked_output
 from .folder.settings import read_fields
@@ -35,7 +36,8 @@ from .formats.safetensors_file import write_safetensors
 if TYPE_CHECKING:
     import torch
 
-    from ..tokenization.tokenizer import RoFormerTokenizer
+    from modeling_roformer.tokenization.tokenizer import RoFormerTokenizer
+
     from .formats.pytorch_source import PyTorchSource
     from .formats.source import Tensor
 

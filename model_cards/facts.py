@@ -13,8 +13,9 @@ from pathlib import Path
 
 from safetensors import safe_open
 
-from ..files.reading import read_json
-from ..tokenization.vocabulary import read_vocabulary
+from modeling_roformer.files.reading import read_json
+from modeling_roformer.tokenization.vocabulary import read_vocabulary
+
 from .kinds import KINDS, kind_of, why_package_is_needed
 
 START = "<!-- facts -->"

@@ -7,11 +7,12 @@ from pathlib import Path
 import yaml
 from safetensors import SafetensorError
 
-from ..files import write_whole
-from ..files.model_folder import why_no_model
-from ..files.reading import read_json
-from ..tokenization.vocabulary import has_words
-from ..tokenization.wordpiece import is_cjk
+from modeling_roformer.files import write_whole
+from modeling_roformer.files.model_folder import why_no_model
+from modeling_roformer.files.reading import read_json
+from modeling_roformer.tokenization.vocabulary import has_words
+from modeling_roformer.tokenization.wordpiece import is_cjk
+
 from .cards import card_for
 from .facts import END, FILE, START, facts_table, measure, read_facts, vocabulary_of
 from .metadata import YAML_BLOCK, metadata_of

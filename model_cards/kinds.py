@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..saved_fields import MODEL_TYPE, MODEL_TYPE_SEQ2SEQ, MODEL_TYPES, saved_model_type
+from modeling_roformer.saved_fields import MODEL_TYPE, MODEL_TYPE_SEQ2SEQ, MODEL_TYPES, saved_model_type
 
 ROPE = ("roformer", "rope", "rotary-position-embedding")
 # Key of each entry of citations.bib -> the entry.

@@ -13,7 +13,8 @@ from huggingface_hub import EvalResult, ModelCard
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
-from ..files import write_whole
+from modeling_roformer.files import write_whole
+
 from .folder_card import CARD, card_of_folder
 from .metadata import metadata_of
 

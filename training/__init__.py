@@ -9,7 +9,7 @@ The scripts of `examples/` show how the parts fit together, and are there to be 
 
 from typing import TYPE_CHECKING
 
-from ..output.lazy_names import lazy_names
+from modeling_roformer.output.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .comparing.curves import draw_learning_curves, draw_panels

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from ..data import DataError
-from ..output.console import sentence_of
+from modeling_roformer.data import DataError
+from modeling_roformer.output.console import sentence_of
 
 _FULL = errno.ENOSPC, errno.EDQUOT
 _FULL_TEXTS = ("No space left on device", "os error 28", "Disk quota exceeded", "os error 122")  # of safetensors

@@ -11,7 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ...output.console import sentence_of
+from modeling_roformer.output.console import sentence_of
+
 from ..errors import CheckpointError
 from ..families.family import MODEL, Config, Family, Head, Weight, extra
 from ..folder.settings import Settings
@@ -22,7 +23,7 @@ from ..formats.source import Source, Tensor
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-    from ...tokenization.tokenizer import RoFormerTokenizer
+    from modeling_roformer.tokenization.tokenizer import RoFormerTokenizer
 
 _LAYER = re.compile(r"bert/encoder/layer_(\d+)/")
 
@@ -92,8 +93,8 @@ def make_config(path: Path, base: str, fields: dict) -> PreTrainedConfig:
     """Make the configuration of a "roformer", "bert" or "nezha" from the fields in the file `path`."""
     from transformers import BertConfig
 
-    from ...configuration import RoFormerConfig
-    from ...nezha_configuration import NezhaConfig
+    from modeling_roformer.configuration import RoFormerConfig
+    from modeling_roformer.nezha_configuration import NezhaConfig
 
     kinds = {"roformer": RoFormerConfig, "bert": BertConfig, "nezha": NezhaConfig}
     try:

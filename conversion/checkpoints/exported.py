@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...output.console import sentence_of
+from modeling_roformer.output.console import sentence_of
+
 from ..errors import CheckpointError
 from ..families.family import Config, Family, Weight, dense
 from ..families.registry import EXPORTED_AS
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from tokenizers import AddedToken
     from transformers import PreTrainedConfig, PreTrainedModel
 
-    from ...tokenization.tokenizer import RoFormerTokenizer
+    from modeling_roformer.tokenization.tokenizer import RoFormerTokenizer
 
 MARK, PACKAGE = "exported_from", "modeling_roformer"
 CONFIG, TOKENIZER = "config", "tokenizer"
@@ -81,7 +82,7 @@ def model_on_meta(config: PreTrainedConfig, architecture: str, path: Path) -> Pr
     """Make the model that a configuration (the file `path`) names, on the meta device; only our classes and BERT's."""
     import torch
 
-    from ...registration import public_names, transformers
+    from modeling_roformer.registration import public_names, transformers
 
     kind = getattr(public_names, architecture, None)
     kind = kind or (getattr(transformers, architecture, None) if isinstance(config, transformers.BertConfig) else None)

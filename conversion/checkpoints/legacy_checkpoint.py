@@ -8,8 +8,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from ...model_cards.kinds import KINDS, kind_of
-from ...output.console import sentence_of
+from modeling_roformer.model_cards.kinds import KINDS, kind_of
+from modeling_roformer.output.console import sentence_of
+
 from ..errors import CheckpointError
 from ..families import simbert, wobert
 from ..families.family import BIDIRECTIONAL, CAUSAL, MASKS, UNILM, Family, extra
@@ -30,7 +31,7 @@ from .task_layers import Task, find_task
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-    from ...tokenization.tokenizer import RoFormerTokenizer
+    from modeling_roformer.tokenization.tokenizer import RoFormerTokenizer
 
 SEGMENTS = "bert/embeddings/token_type_embeddings"
 ENDS = {"bos_token_id": "[CLS]", "eos_token_id": "[SEP]"}
@@ -199,7 +200,7 @@ def lacks_names(source: Source) -> bool:
 def _tokenizer(
     settings: Settings, vocabulary: Vocabulary, family: Family, starts_anew: bool, config: PreTrainedConfig
 ) -> RoFormerTokenizer:
-    from ...tokenization.tokenizer import RoFormerTokenizer
+    from modeling_roformer.tokenization.tokenizer import RoFormerTokenizer
 
     arguments = tokenizer_arguments(vocabulary, settings)
     if starts_anew:  # a RoFormer has no length limit

@@ -12,11 +12,12 @@ import torch
 from transformers import BertConfig, PreTrainedConfig
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
-from ...configuration import RoFormerConfig
-from ...model_cards.kinds import KINDS, kind_of
-from ...output.console import sentence_of
-from ...saved_fields import MODEL_TYPES
-from ...tokenization.tokenizer import RoFormerTokenizer
+from modeling_roformer.configuration import RoFormerConfig
+from modeling_roformer.model_cards.kinds import KINDS, kind_of
+from modeling_roformer.output.console import sentence_of
+from modeling_roformer.saved_fields import MODEL_TYPES
+from modeling_roformer.tokenization.tokenizer import RoFormerTokenizer
+
 from ..errors import CheckpointError
 from ..families import roformer_sim, simbert, wobert
 from ..families.family import Weight

@@ -57,7 +57,7 @@ def check_values(source: Source, settings: Settings) -> None:
         return
     import torch
 
-    from ...nezha import relative_position_embeddings
+    from modeling_roformer.nezha import relative_position_embeddings
 
     rows, head_dim = _shape_of_positions(settings)
     expected, _ = relative_position_embeddings(torch.arange(1)[None], head_dim, rows // 2)

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
-from ...files.atomic_folder import temporary_sibling
-from ...files.model_folder import ADAPTER, adapter_advice
+from modeling_roformer.files.atomic_folder import temporary_sibling
+from modeling_roformer.files.model_folder import ADAPTER, adapter_advice
+
 from ..errors import CheckpointError
 from ..formats.pytorch_files import PYTORCH, PYTORCH_SUFFIXES
 from ..formats.zip_archive import is_zip, open_zip

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from ...output.console import no_warnings, sentence_of
-from ...tokenization import RoFormerTokenizer
+from modeling_roformer.output.console import no_warnings, sentence_of
+from modeling_roformer.tokenization import RoFormerTokenizer
+
 from ..errors import CheckpointError
 from .legacy_folder import TOKENIZER, VOCABULARY
 from .settings import read_fields

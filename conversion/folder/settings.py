@@ -4,7 +4,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...files.reading import read_json
+from modeling_roformer.files.reading import read_json
+
 from ..errors import CheckpointError
 
 # Names that bert4keras also accepts, and prefers to BERT's own.

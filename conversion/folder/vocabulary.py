@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...tokenization.vocabulary import VocabularyError, has_words
-from ...tokenization.vocabulary import read_vocabulary as read_ids
+from modeling_roformer.tokenization.vocabulary import VocabularyError, has_words
+from modeling_roformer.tokenization.vocabulary import read_vocabulary as read_ids
+
 from ..errors import CheckpointError
 
 

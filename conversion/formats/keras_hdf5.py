@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ...output.console import sentence_of
+from modeling_roformer.output.console import sentence_of
+
 from ..errors import CheckpointError
 from .dtypes import DTYPES
 from .keras_layers import KerasLayer, read_model

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from ...files.reading import read_json
+from modeling_roformer.files.reading import read_json
+
 from ..errors import CheckpointError
 from .zip_archive import is_zip
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from rich.filesize import decimal
 from rich.table import Table
 
-from ...output.console import summary_table
+from modeling_roformer.output.console import summary_table
 
 
 @dataclass

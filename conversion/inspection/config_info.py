@@ -3,10 +3,10 @@
 import re
 from collections.abc import Mapping
 
-from ...model_cards.cards import is_published
-from ...model_cards.kinds import kind_of, size_of
-from ...model_cards.releases import RELEASES
-from ...tokenization.vocabulary import has_words
+from modeling_roformer.model_cards.cards import is_published
+from modeling_roformer.model_cards.kinds import kind_of, size_of
+from modeling_roformer.model_cards.releases import RELEASES
+from modeling_roformer.tokenization.vocabulary import has_words
 
 
 def config_info(config: Mapping, word_level: bool, name: str, in_card: str = "") -> dict[str, object]:

@@ -7,9 +7,10 @@ from pathlib import Path
 from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import NotASafetensorsRepoError, SafetensorsParsingError
 
-from ...files.reading import most_bytes
-from ...hub.errors import HubError, hub_bars, hub_error, usable_token
-from ...output.console import sentence_of
+from modeling_roformer.files.reading import most_bytes
+from modeling_roformer.hub.errors import HubError, hub_bars, hub_error, usable_token
+from modeling_roformer.output.console import sentence_of
+
 from ..folder.legacy_folder import INDEX
 from ..formats.pytorch_files import PYTORCH
 from .checkpoint_info import CheckpointInfo

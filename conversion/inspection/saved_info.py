@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 
-from ...files.reading import read_json, read_whole
-from ...model_cards.facts import DTYPES, loads_with, read_facts, vocabulary_of
-from ...model_cards.kinds import KINDS, architecture_of, kind_of, why_package_is_needed
-from ...model_cards.usage import task_of
-from ...tokenization.vocabulary import has_words
+from modeling_roformer.files.reading import read_json, read_whole
+from modeling_roformer.model_cards.facts import DTYPES, loads_with, read_facts, vocabulary_of
+from modeling_roformer.model_cards.kinds import KINDS, architecture_of, kind_of, why_package_is_needed
+from modeling_roformer.model_cards.usage import task_of
+from modeling_roformer.tokenization.vocabulary import has_words
+
 from ..checkpoints.reading import read_checkpoint
 from ..errors import CheckpointError
 from ..families.signs import check_application

@@ -24,7 +24,7 @@ def main() -> None:
     except Exception as error:
         if os.environ.get("ROFORMER_DEBUG"):
             raise
-        from ..output.console import sentence_of
+        from modeling_roformer.output.console import sentence_of
 
         print(f"roformer: {sentence_of(error)}", file=sys.stderr)
         sys.exit(1)

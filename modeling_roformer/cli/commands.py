@@ -10,7 +10,7 @@ from typing import Annotated
 from rich.console import Console
 from typer import Argument, Exit, Option, Typer
 
-from .. import __version__
+from modeling_roformer import __version__
 
 app = Typer(name="roformer", no_args_is_help=True, pretty_exceptions_enable=False)
 stdout = Console()
@@ -63,7 +63,7 @@ def pull(
     local_files_only: Annotated[bool, Option("--local-files-only", help="Use the cache alone.")] = False,
 ) -> None:
     """Download a repository from the Hugging Face Hub, and verify the checksum of every file."""
-    from ..hub import pull as pull_repository
+    from modeling_roformer.hub import pull as pull_repository
 
     pulled = pull_repository(
         repo_id, directory, revision=revision, force=force, local_files_only=local_files_only, progress=True
@@ -78,7 +78,7 @@ def info(
     as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Describe a checkpoint without loading it: family, size, vocabulary, positions, source."""
-    from ..conversion.inspection.info import info as checkpoint_info
+    from modeling_roformer.conversion.inspection.info import info as checkpoint_info
 
     with stderr.status("reading"):
         found = checkpoint_info(where, revision=revision)
@@ -109,13 +109,13 @@ def convert(
         "max_shard_size": max_shard_size, "force": force, "verify": verify, "dry_run": dry_run, "progress": True,
     }  # fmt: skip
     if all_:
-        from ..conversion.folder_converter import convert_all
+        from modeling_roformer.conversion.folder_converter import convert_all
 
         summary = convert_all(legacy_dir, output_dir, **options)
         stdout.print(summary.table())
         summary.raise_for_failures()
         return
-    from ..conversion.converter import convert as convert_checkpoint
+    from modeling_roformer.conversion.converter import convert as convert_checkpoint
 
     stdout.print(convert_checkpoint(legacy_dir, output_dir, **options).table())
 
@@ -135,7 +135,7 @@ def vocab(
     force: Annotated[bool, Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Make a vocabulary of the most frequent words of a corpus, from nothing or from a character vocabulary."""
-    from ..vocabulary_maker.word_vocabulary import make_word_vocabulary
+    from modeling_roformer.vocabulary_maker.word_vocabulary import make_word_vocabulary
 
     report = make_word_vocabulary(
         corpus, base, output, size=size, min_count=min_count, max_length=max_length, field=field, num_proc=num_proc,
@@ -152,7 +152,7 @@ def vocab_init(
     force: Force = False,
 ) -> None:
     """Give a checkpoint a new vocabulary; a new word's embedding is the mean of its characters'."""
-    from ..conversion.word_embeddings import initialise_words
+    from modeling_roformer.conversion.word_embeddings import initialise_words
 
     stdout.print(initialise_words(checkpoint_dir, new_vocab, output_dir, force=force, progress=True).table())
 
@@ -178,7 +178,7 @@ def embed(
     workers: Annotated[int | None, Option(help="Number of Ray workers; by default one per GPU or machine.")] = None,
 ) -> None:
     """Write vectors of texts into Parquet files; the same command resumes where it was stopped. Extra: embed."""
-    from ..serving.vectors import embed as embed_texts
+    from modeling_roformer.serving.vectors import embed as embed_texts
 
     report = embed_texts(
         directory, texts, output, field=field, id_field=id_field, sample_by=sample_by, max_length=max_length,
@@ -198,7 +198,7 @@ def rank(
     device: Device = None,
 ) -> None:
     """Show the texts of a corpus that are closest to a query, by the cosines of all vectors. Extra: embed."""
-    from ..serving.vectors import rank as rank_texts
+    from modeling_roformer.serving.vectors import rank as rank_texts
 
     ranking = rank_texts(query, vectors, top_k=top_k, field=field, model=model, device=device, progress=True)
     if not ranking.finished:
@@ -218,7 +218,7 @@ def page(
 ) -> None:
     """Show a saved model in the browser, until Ctrl-C: masks, words, triplets, rankings, labels, long documents.
     Extra: page."""
-    from ..serving.page.server import serve
+    from modeling_roformer.serving.page.server import serve
 
     serve(directory, host=host, port=port, max_length=max_length, waiting=waiting, tell=stdout.out)
 
@@ -235,7 +235,7 @@ def export_onnx(
 ) -> None:
     """Write a saved model as a folder for ONNX Runtime and transformers.js, and compare it with PyTorch.
     Extra: export."""
-    from ..serving.onnx_export import export_onnx as export
+    from modeling_roformer.serving.onnx_export import export_onnx as export
 
     report = export(directory, output, int8=int8, fp16=fp16, vectors=vectors, texts=texts, force=force, progress=True)
     stdout.print(report.table())
@@ -249,7 +249,7 @@ def export_tf(
     force: Force = False,
 ) -> None:
     """Write a saved model as a checkpoint for bert4keras and TensorFlow."""
-    from ..conversion.tf_exporter import export_tf as export
+    from modeling_roformer.conversion.tf_exporter import export_tf as export
 
     stdout.print(export(directory, legacy_dir, prefix=prefix, force=force, progress=True).table())
 
@@ -257,7 +257,7 @@ def export_tf(
 @app.command()
 def card(directory: SavedModel) -> None:
     """Write the model card of a folder, or update its table of facts and add missing metadata."""
-    from ..model_cards import write_card
+    from modeling_roformer.model_cards import write_card
 
     print(write_card(directory))
 
@@ -269,7 +269,7 @@ def bundle(
     force: Force = False,
 ) -> None:
     """Copy a saved model with its code, for programs that load it with trust_remote_code, without this package."""
-    from ..hub import bundle as bundle_folder
+    from modeling_roformer.hub import bundle as bundle_folder
 
     bundle_folder(directory, output, force=force, tell=show_note)
     print(f"{output}: load it with trust_remote_code=True")
@@ -286,7 +286,7 @@ def push(
     message: Annotated[str | None, Option(metavar="TEXT", help="Message of the commit, one line.")] = None,
 ) -> None:
     """Publish a saved model on the Hugging Face Hub, and print its address."""
-    from ..hub import push as push_folder
+    from modeling_roformer.hub import push as push_folder
 
     address = push_folder(
         directory, repo_id, with_code=with_code, private=private, revision=revision, create_pr=create_pr,

@@ -3,7 +3,7 @@
 import io
 import os
 
-from ..tokenization.vocabulary import LARGE, json_object, read_bytes
+from modeling_roformer.tokenization.vocabulary import LARGE, json_object, read_bytes
 
 SMALL = 16 << 20  # bytes
 

@@ -5,8 +5,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from ..files.atomic_folder import output_folder
-from ..model_cards import card_of_folder
+from modeling_roformer.files.atomic_folder import output_folder
+from modeling_roformer.model_cards import card_of_folder
+
 from .published_content import CARD, published_content, with_needs
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,8 @@ from huggingface_hub import HfApi, constants, get_cached_repo_tree, snapshot_dow
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import validate_repo_id
 
-from ..files.atomic_folder import output_folder
+from modeling_roformer.files.atomic_folder import output_folder
+
 from .errors import HubError, hub_bars, hub_error, usable_token
 
 

@@ -7,7 +7,7 @@ from huggingface_hub import constants, get_token
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
-from ..output.console import Hidden, sentence_of
+from modeling_roformer.output.console import Hidden, sentence_of
 
 LOG_IN = "log in with `hf auth login`, or set HF_TOKEN to a token that may {verb}"
 _MAY_PASS = (None, 429, 500, 502, 503, 504)  # None for a connection that was refused or cut

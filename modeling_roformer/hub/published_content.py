@@ -7,12 +7,13 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from safetensors import SafetensorError
 
-from ..files.model_folder import why_no_model
-from ..files.reading import read_json, read_whole
-from ..model_cards.facts import safetensors_header
-from ..model_cards.kinds import why_package_is_needed
-from ..model_cards.metadata import metadata_of
-from ..tokenization.vocabulary import check_same_files
+from modeling_roformer.files.model_folder import why_no_model
+from modeling_roformer.files.reading import read_json, read_whole
+from modeling_roformer.model_cards.facts import safetensors_header
+from modeling_roformer.model_cards.kinds import why_package_is_needed
+from modeling_roformer.model_cards.metadata import metadata_of
+from modeling_roformer.tokenization.vocabulary import check_same_files
+
 from .published_files import published_files
 from .remote_code import files_with_code, missing_code
 

@@ -11,8 +11,8 @@ from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
-from ..files.reading import read_json
-from ..output.console import sentence_of
+from modeling_roformer.files.reading import read_json
+from modeling_roformer.output.console import sentence_of
 
 # `pipeline` looks for the model of a custom task among transformers' own Auto classes, none of which is for triplets.
 # This one is unused: RoFormer has no such head.
@@ -32,8 +32,9 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
     """
     from transformers.dynamic_module_utils import get_relative_import_files
 
-    from ..configuration import RoFormerConfig
-    from ..tokenization import RoFormerTokenizer
+    from modeling_roformer.configuration import RoFormerConfig
+    from modeling_roformer.tokenization import RoFormerTokenizer
+
     from .auto_classes import CONFIG_CLASSES, TOKENIZER_NAMES, auto_model_classes
 
     directory = Path(directory)
@@ -55,13 +56,13 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
     classes = {"AutoConfig": config_class} | auto_model_classes(config_class)
     also_needed = []
     if config.get("attention_type") == "linear":
-        from .. import linear_models
+        from modeling_roformer import linear_models
 
         classes = {auto_class: getattr(linear_models, cls.__name__, cls) for auto_class, cls in classes.items()}
     if "RoFormerForTripletMatching" not in (config.get("architectures") or ()):
         classes.pop("AutoModelForTripletMatching", None)  # transformers has no class for triplets to fall back to
     else:
-        from ..triplet_pipeline import TASK, TripletMatchingPipeline
+        from modeling_roformer.triplet_pipeline import TASK, TripletMatchingPipeline
 
         classes[AUTO_CLASS_FOR_TRIPLETS] = classes["AutoModelForTripletMatching"]
         also_needed.append(TripletMatchingPipeline)

@@ -10,7 +10,8 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.hf_api import RepoFile, RepoFolder
 from huggingface_hub.utils import validate_repo_id
 
-from ..model_cards import card_of_folder
+from modeling_roformer.model_cards import card_of_folder
+
 from .download import checksums
 from .errors import LOG_IN, HubError, hub_bars, hub_error, may_pass, usable_token
 from .published_content import CARD, INDEX, TOKENIZER, VOCABULARY, WEIGHTS, published_content, with_needs

@@ -2,10 +2,11 @@
 
 from transformers.utils import DummyObject, is_torch_available, requires_backends
 
-from ..configuration import RoFormerConfig
-from ..nezha_configuration import NezhaConfig
-from ..seq2seq_configuration import RoFormerSeq2SeqConfig
-from ..tokenization import RoFormerTokenizer, RoFormerTokenizerFast
+from modeling_roformer.configuration import RoFormerConfig
+from modeling_roformer.nezha_configuration import NezhaConfig
+from modeling_roformer.seq2seq_configuration import RoFormerSeq2SeqConfig
+from modeling_roformer.tokenization import RoFormerTokenizer, RoFormerTokenizerFast
+
 from .registry import register
 
 __all__ = [
@@ -20,8 +21,8 @@ __all__ = [
 ]  # fmt: skip
 
 if is_torch_available():
-    from .. import linear_attention  # noqa: F401, it adds its kind to the models
-    from ..heads import (
+    from modeling_roformer import linear_attention  # noqa: F401, it adds its kind to the models
+    from modeling_roformer.heads import (
         RoFormerForCausalLM,
         RoFormerForMaskedLM,
         RoFormerForMultipleChoice,
@@ -29,8 +30,8 @@ if is_torch_available():
         RoFormerForSequenceClassification,
         RoFormerForTokenClassification,
     )
-    from ..model import RoFormerModel, RoFormerPreTrainedModel
-    from ..nezha import (
+    from modeling_roformer.model import RoFormerModel, RoFormerPreTrainedModel
+    from modeling_roformer.nezha import (
         NezhaForMaskedLM,
         NezhaForMultipleChoice,
         NezhaForNextSentencePrediction,
@@ -41,8 +42,12 @@ if is_torch_available():
         NezhaModel,
         NezhaPreTrainedModel,
     )
-    from ..seq2seq import RoFormerForConditionalGeneration, RoFormerSeq2SeqModel, RoFormerSeq2SeqPreTrainedModel
-    from ..triplet_matching import AutoModelForTripletMatching, RoFormerForTripletMatching
+    from modeling_roformer.seq2seq import (
+        RoFormerForConditionalGeneration,
+        RoFormerSeq2SeqModel,
+        RoFormerSeq2SeqPreTrainedModel,
+    )
+    from modeling_roformer.triplet_matching import AutoModelForTripletMatching, RoFormerForTripletMatching
 else:
 
     class _Model(metaclass=DummyObject):

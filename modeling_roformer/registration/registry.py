@@ -10,11 +10,11 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.tokenization_auto import REGISTERED_TOKENIZER_CLASSES
 from transformers.utils import is_torch_available
 
-from ..configuration import RoFormerConfig
-from ..hub.auto_classes import TOKENIZER_NAMES, auto_model_classes
-from ..nezha_configuration import NezhaConfig
-from ..saved_fields import MODEL_TYPE, MODEL_TYPES
-from ..seq2seq_configuration import RoFormerSeq2SeqConfig
+from modeling_roformer.configuration import RoFormerConfig
+from modeling_roformer.hub.auto_classes import TOKENIZER_NAMES, auto_model_classes
+from modeling_roformer.nezha_configuration import NezhaConfig
+from modeling_roformer.saved_fields import MODEL_TYPE, MODEL_TYPES
+from modeling_roformer.seq2seq_configuration import RoFormerSeq2SeqConfig
 
 
 def _refusing_class(auto_name: str, name: str) -> type:
@@ -49,7 +49,7 @@ def register() -> None:
 
 
 def _register_tokenizer() -> None:
-    from ..tokenization import RoFormerTokenizer
+    from modeling_roformer.tokenization import RoFormerTokenizer
 
     for config_class in (RoFormerConfig, NezhaConfig):
         AutoTokenizer.register(config_class, tokenizer_class=RoFormerTokenizer, exist_ok=True)
@@ -79,9 +79,9 @@ def _register_models() -> None:
 def _register_pipelines() -> None:
     from transformers.pipelines import PIPELINE_REGISTRY
 
-    from ..hub.remote_code import files_with_code
-    from ..triplet_matching import AutoModelForTripletMatching
-    from ..triplet_pipeline import TASK, TripletMatchingPipeline
+    from modeling_roformer.hub.remote_code import files_with_code
+    from modeling_roformer.triplet_matching import AutoModelForTripletMatching
+    from modeling_roformer.triplet_pipeline import TASK, TripletMatchingPipeline
 
     TripletMatchingPipeline.files_with_code = staticmethod(files_with_code)
     RoFormerConfig.installed_pipelines |= {TASK}

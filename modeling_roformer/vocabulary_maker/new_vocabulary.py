@@ -5,7 +5,7 @@ import string
 from collections import Counter
 from collections.abc import Mapping
 
-from ..tokenization.wordpiece import PREFIX, WordPiece, is_cjk, is_punctuation
+from modeling_roformer.tokenization.wordpiece import PREFIX, WordPiece, is_cjk, is_punctuation
 
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]  # in the order of bert4keras
 _ALWAYS = string.ascii_lowercase + string.digits + string.punctuation  # in any text to come

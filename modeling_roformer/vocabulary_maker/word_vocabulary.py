@@ -20,11 +20,24 @@ from pathlib import Path
 
 from rich.table import Table
 
-from ..data import Batch, DataError, batch_texts, find_files, read_batches
-from ..output.console import byte_progress, summary_table
-from ..tokenization.segmentation import JiebaSegmenter
-from ..tokenization.vocabulary import VocabularyError, check_vocabulary, read_vocabulary, write_vocabulary
-from ..tokenization.wordpiece import LONGEST_WORD, PREFIX, Normalizer, basic_words, is_cjk, is_punctuation
+from modeling_roformer.data import Batch, DataError, batch_texts, find_files, read_batches
+from modeling_roformer.output.console import byte_progress, summary_table
+from modeling_roformer.tokenization.segmentation import JiebaSegmenter
+from modeling_roformer.tokenization.vocabulary import (
+    VocabularyError,
+    check_vocabulary,
+    read_vocabulary,
+    write_vocabulary,
+)
+from modeling_roformer.tokenization.wordpiece import (
+    LONGEST_WORD,
+    PREFIX,
+    Normalizer,
+    basic_words,
+    is_cjk,
+    is_punctuation,
+)
+
 from .new_vocabulary import first_entries, is_word, word_pieces
 
 UNKNOWN = "[UNK]"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...files import write_whole
+from modeling_roformer.files import write_whole
 
 _NAMED, _LONGEST = 30, 16  # classes that have their counts in the picture; characters of a name
 

@@ -10,7 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from ...files import write_whole
+from modeling_roformer.files import write_whole
+
 from ..errors import TrainingError
 
 Points = Sequence[tuple[float, ...]]  # x, y and, for a band, its lower and upper end

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import datasets
 
-from ...data import first_row
+from modeling_roformer.data import first_row
+
 from ..errors import TrainingError, raises_training_error
 from ..runs.data import load_data, load_texts
 

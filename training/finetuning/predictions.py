@@ -16,7 +16,8 @@ from rich.table import Table
 from scipy.special import softmax
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-from ...files import write_whole
+from modeling_roformer.files import write_whole
+
 from ..comparing.confusion import draw_confusion
 from ..errors import TrainingError
 

@@ -12,7 +12,8 @@ from tqdm import tqdm
 from transformers import EarlyStoppingCallback, Trainer, TrainerCallback, TrainerState
 from transformers.trainer_callback import ProgressCallback
 
-from ...output.console import no_transformers_bar
+from modeling_roformer.output.console import no_transformers_bar
+
 from ..errors import TrainingError
 from ..runs.run_folder import last_checkpoint
 

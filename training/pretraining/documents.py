@@ -16,12 +16,13 @@ import datasets
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from ...data import Texts, find_files
-from ...data.data_sets import from_batches, version_of
-from ...data.reader import CHUNK
-from ...model_cards import sha256_of
-from ...tokenization.segmentation import JiebaSegmenter
-from ...tokenization.wordpiece import PREFIX
+from modeling_roformer.data import Texts, find_files
+from modeling_roformer.data.data_sets import from_batches, version_of
+from modeling_roformer.data.reader import CHUNK
+from modeling_roformer.model_cards import sha256_of
+from modeling_roformer.tokenization.segmentation import JiebaSegmenter
+from modeling_roformer.tokenization.wordpiece import PREFIX
+
 from ..errors import TrainingError, raises_training_error
 from ..runs.device import processes
 

@@ -14,7 +14,8 @@ from rich.progress import track
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
-from ...output.console import bar_on_stderr
+from modeling_roformer.output.console import bar_on_stderr
+
 from ..errors import TrainingError
 
 SHINGLE = 5  # characters

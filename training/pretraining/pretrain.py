@@ -23,9 +23,10 @@ from pathlib import Path
 from accelerate.utils import set_seed
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 
-from ...configuration import RoFormerConfig
-from ...model_cards import published_name
-from ...output.console import no_transformers_bar
+from modeling_roformer.configuration import RoFormerConfig
+from modeling_roformer.model_cards import published_name
+from modeling_roformer.output.console import no_transformers_bar
+
 from ..comparing.curves import draw_curves, read_logs
 from ..errors import TrainingError
 from ..runs.device import ON_CPU, has_bfloat16, processes, tokens_at_once

@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
-from ...output.extras import needs_extra
-from ...tokenization.segmentation import JiebaSegmenter
+from modeling_roformer.output.extras import needs_extra
+from modeling_roformer.tokenization.segmentation import JiebaSegmenter
+
 from ..errors import TrainingError
 from ..runs.finite_callback import NotFinite
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import datasets
 
-from ...data import data_sets
+from modeling_roformer.data import data_sets
+
 from ..errors import TrainingError, raises_training_error
 
 

@@ -4,7 +4,7 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
 
-from ...output.device import device_of
+from modeling_roformer.output.device import device_of
 
 ON_CPU = device_of().type == "cpu"
 _USUAL_TOKENS = 16_384  # where the memory is not known, and on a CPU, whose caches are small

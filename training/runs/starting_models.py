@@ -8,16 +8,17 @@ from huggingface_hub.errors import GatedRepoError, HFValidationError, Repository
 from huggingface_hub.utils import validate_repo_id
 from transformers import PreTrainedTokenizerBase, set_seed
 
-from ...configuration import RoFormerConfig
-from ...conversion.checkpoints.exported import tokenizer_arguments
-from ...conversion.folder.settings import read_settings
-from ...conversion.folder.vocabulary import read_vocabulary
-from ...files.model_folder import why_no_model
-from ...files.reading import read_json
-from ...heads import RoFormerForMaskedLM
-from ...output.console import sentence_of
-from ...registration import transformers
-from ...tokenization.tokenizer import RoFormerTokenizer
+from modeling_roformer.configuration import RoFormerConfig
+from modeling_roformer.conversion.checkpoints.exported import tokenizer_arguments
+from modeling_roformer.conversion.folder.settings import read_settings
+from modeling_roformer.conversion.folder.vocabulary import read_vocabulary
+from modeling_roformer.files.model_folder import why_no_model
+from modeling_roformer.files.reading import read_json
+from modeling_roformer.heads import RoFormerForMaskedLM
+from modeling_roformer.output.console import sentence_of
+from modeling_roformer.registration import transformers
+from modeling_roformer.tokenization.tokenizer import RoFormerTokenizer
+
 from ..errors import TrainingError
 from .finite_callback import NotFinite, first_not_finite
 

@@ -7,7 +7,8 @@ from typing import TypeVar, get_type_hints
 
 import yaml
 
-from ...model_cards.metadata import StrictLoader
+from modeling_roformer.model_cards.metadata import StrictLoader
+
 from ..errors import TrainingError
 
 T = TypeVar("T")

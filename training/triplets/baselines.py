@@ -7,7 +7,8 @@ import datasets
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from ...tokenization.segmentation import JiebaSegmenter
+from modeling_roformer.tokenization.segmentation import JiebaSegmenter
+
 from ..errors import TrainingError
 from .decisions import triplet_decisions
 

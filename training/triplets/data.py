@@ -8,7 +8,8 @@ import datasets
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from ...triplet_pipeline import encode_triplet
+from modeling_roformer.triplet_pipeline import encode_triplet
+
 from ..errors import TrainingError
 from ..runs.data import load_texts
 
