@@ -32,10 +32,9 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
     """
     from transformers.dynamic_module_utils import get_relative_import_files
 
+    from modeling_roformer.auto_classes import CONFIG_CLASSES, TOKENIZER_NAMES, auto_model_classes
     from modeling_roformer.configuration import RoFormerConfig
     from modeling_roformer.tokenization import RoFormerTokenizer
-
-    from .auto_classes import CONFIG_CLASSES, TOKENIZER_NAMES, auto_model_classes
 
     directory = Path(directory)
     config = read_json(directory / "config.json")

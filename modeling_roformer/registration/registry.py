@@ -10,8 +10,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.tokenization_auto import REGISTERED_TOKENIZER_CLASSES
 from transformers.utils import is_torch_available
 
+from modeling_roformer.auto_classes import TOKENIZER_NAMES, auto_model_classes
 from modeling_roformer.configuration import RoFormerConfig
-from modeling_roformer.hub.auto_classes import TOKENIZER_NAMES, auto_model_classes
 from modeling_roformer.nezha_configuration import NezhaConfig
 from modeling_roformer.saved_fields import MODEL_TYPE, MODEL_TYPES
 from modeling_roformer.seq2seq_configuration import RoFormerSeq2SeqConfig

@@ -1,9 +1,9 @@
 """Classes that transformers' Auto classes return for RoFormer, RoFormer for sequence to sequence, and NEZHA."""
 
-from modeling_roformer.configuration import RoFormerConfig
-from modeling_roformer.nezha_configuration import NezhaConfig
-from modeling_roformer.saved_fields import MODEL_TYPES
-from modeling_roformer.seq2seq_configuration import RoFormerSeq2SeqConfig
+from .configuration import RoFormerConfig
+from .nezha_configuration import NezhaConfig
+from .saved_fields import MODEL_TYPES
+from .seq2seq_configuration import RoFormerSeq2SeqConfig
 
 CONFIG_CLASSES = dict.fromkeys(MODEL_TYPES, RoFormerConfig) | {
     config_class.model_type: config_class for config_class in (NezhaConfig, RoFormerSeq2SeqConfig)
@@ -15,7 +15,7 @@ _HEADS = ("MaskedLM", "SequenceClassification", "TokenClassification", "Question
 
 def auto_model_classes(config_class: type = RoFormerConfig) -> dict[str, type]:
     """Return the class of ours for the name of each Auto class that serves models with such a config."""
-    from modeling_roformer import heads, model, nezha, seq2seq, triplet_matching
+    from . import heads, model, nezha, seq2seq, triplet_matching
 
     if config_class is RoFormerSeq2SeqConfig:
         return {
