@@ -9,7 +9,7 @@ from helpers.paths import REPOSITORY
 from run_notebooks import METADATA, executed
 
 NOTEBOOKS = sorted((REPOSITORY / "examples" / "notebooks").glob("*.ipynb"))
-COMMAND = "run python site_tools/run_notebooks.py examples/notebooks/*.ipynb"
+COMMAND = "run python docs/site_tools/run_notebooks.py examples/notebooks/*.ipynb"
 VARIES = "varies"  # the tag of a cell whose results differ between processors
 
 

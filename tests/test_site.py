@@ -116,7 +116,7 @@ def test_notebooks_are_shown_with_their_outputs(pages):
 
 
 def test_links_that_leave_docs_lead_to_the_page_of_the_file():
-    from site_tools.outside_links import with_site_links
+    from outside_links import with_site_links
 
     page = "[a](../modeling_roformer/rotary.py#x) [b](../model_cards) [c](serving.md#y)\n```\n[d](../README.md)\n```\n"
     assert with_site_links(page, "docs/reference.md") == (
@@ -128,14 +128,14 @@ def test_links_that_leave_docs_lead_to_the_page_of_the_file():
 
 @pytest.mark.parametrize("link", ["../modeling_roformer/missing.py", "../../elsewhere.md", "https://example.org/x.md"])
 def test_links_without_a_file_are_left_for_mkdocs_to_report(link):
-    from site_tools.outside_links import linked_paths, with_site_links
+    from outside_links import linked_paths, with_site_links
 
     assert with_site_links(f"[a]({link})", "docs/reference.md") == f"[a]({link})"
     assert linked_paths(f"[a]({link})", "docs/reference.md") == []
 
 
 def test_arguments_that_share_an_entry_get_one_each():
-    from site_tools.docstrings import with_single_arguments
+    from docstrings import with_single_arguments
 
     shared = "Args:\n    a: one\n    b, c: two\n        lines\n\nReturns:\n    d, e: more"
     assert with_single_arguments(shared) == (
@@ -153,7 +153,7 @@ def test_configurations_have_the_signature_that_transformers_gives_them(pages):
 
 
 def test_examples_become_blocks_of_code():
-    from site_tools.docstrings import with_fenced_examples
+    from docstrings import with_fenced_examples
 
     assert with_fenced_examples("Add.\n\n>>> 1 + 1\n2\n\nMore.") == "Add.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nMore."
     for kept in ("```python\n>>> 1\n```", "Example:\n    >>> 1"):

@@ -185,7 +185,7 @@ def test_a_block_imports_what_it_uses(page, tmp_path):
 
 def test_the_table_of_released_checkpoints_is_the_generated_one():
     page = PAGES["docs/converting.md"]
-    assert with_released_table(page) == page, "python site_tools/released_table.py docs/converting.md"
+    assert with_released_table(page) == page, "python docs/site_tools/released_table.py docs/converting.md"
     assert all(name in page for name in RELEASES)
 
 

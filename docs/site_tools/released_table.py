@@ -1,6 +1,6 @@
 """The table of released checkpoints in docs/converting.md.
 
-`python site_tools/released_table.py docs/converting.md` writes it from `model_cards/releases.py`, between two comments.
+`python docs/site_tools/released_table.py docs/converting.md` writes it from `model_cards/releases.py`, between two comments.
 """
 
 import sys

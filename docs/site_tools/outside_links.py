@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from mkdocs.structure.files import File, InclusionLevel
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 # The pages of the navigation that lie outside docs/.
 STARTS = ["CHANGELOG.md"]
 LINK = re.compile(r"(?<=\]\()(?P<target>[^)#\s:]+)(?=[#)])")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mkdocs.structure.files import File
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 # The package as an installation has it, where mkdocstrings reads it: in the tree its folders lie side by side.
 SOURCES = REPOSITORY / "build" / "site_sources"
 IMPORT = re.compile(r"^from (modeling_roformer\.[\w.]+) import (.+)$", re.MULTILINE)

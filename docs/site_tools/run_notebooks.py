@@ -1,6 +1,6 @@
 """Run notebooks in their folders, and write their outputs into them.
 
-    python site_tools/run_notebooks.py examples/notebooks/*.ipynb
+    python docs/site_tools/run_notebooks.py examples/notebooks/*.ipynb
 
 Warnings, times and the version of Python are left out, so that a file changes only where a result does.
 """
