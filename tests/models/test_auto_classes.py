@@ -1,4 +1,4 @@
-"""Which class of this package each Auto class returns."""
+"""Classes of this package that Auto classes return."""
 
 import pytest
 import transformers
