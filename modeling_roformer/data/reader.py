@@ -103,6 +103,7 @@ def as_document(batches: Iterable[Batch]) -> Iterator[Batch]:
         if isinstance(batch, TextBatch):
             lines.append(batch)
         else:
+            lines.clear()  # blank lines before the first object, which are no rows
             yield batch
     if lines:
         data = b"".join(batch.data for batch in lines)

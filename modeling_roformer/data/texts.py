@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from .batches import Batch, TextBatch
+from .batches import Batch, DocumentBatch, TextBatch
 from .errors import DataError
 from .files import find_files, may_be_on_hub
-from .reader import check_sample_by, data_set_batches, read_batches
+from .reader import as_document, check_sample_by, data_set_batches, read_batches
 from .values import has_text, text_of, writable
 
 OPTIONS = ("--field", "--id-field")  # which name the columns
@@ -55,8 +55,8 @@ class Texts:
         piece: bytes of lines in memory at once; default: `CHUNK`.
 
     Raises:
-        DataError: a source cannot be read. `size` raises those that show without reading everything: a source is
-            missing, is of another format, or lacks a column.
+        DataError: a source cannot be read. `checked_size` raises those that show without reading everything: a source
+            is missing, is of another format, or lacks a column.
     """
 
     sources: tuple[str, ...]
@@ -74,9 +74,8 @@ class Texts:
         """Sources that can be read only once."""
         return [place for place, _ in self._opened if _is_pipe(place)]
 
-    @property
-    def size(self) -> float:
-        """Size of all sources in bytes."""
+    def checked_size(self) -> float:
+        """Read the first rows of each source but a pipe, which checks them, and return the size of all in bytes."""
         for place, name in self._opened:
             if not _is_pipe(place):
                 for batch in self._batches(place):
@@ -86,18 +85,10 @@ class Texts:
 
     def __iter__(self) -> Iterator[Text]:
         for place, name in self._opened:
-            whole: list[str] | None = [] if self.sample_by == "document" else None
-            for batch in self._batches(place):
-                if isinstance(batch, TextBatch) and whole is not None:
-                    self._check_ids(batch)
-                    whole.append(batch.text())
-                else:
-                    whole = None
-                    yield from self._rows(batch, name)
+            batches = self._batches(place)
+            for batch in as_document(batches) if self.sample_by == "document" else batches:
+                yield from self._rows(batch, name)
                 self.consumed += batch.consumed
-            if whole:
-                text = "".join(whole)
-                yield name, text if has_text(text) else None
 
     @cached_property
     def _opened(self) -> list[tuple]:
@@ -135,20 +126,18 @@ class Texts:
 
     def _rows(self, batch: Batch, name: str) -> Iterator[Text]:
         if self.id_field is None:
+            is_document = isinstance(batch, DocumentBatch)
             for number, text in batch_texts(batch, self.field):
-                yield f"{name}:{number}", text
+                yield name if is_document else f"{name}:{number}", text
             return
-        self._check_ids(batch)
+        if isinstance(batch, TextBatch):
+            raise DataError(f"{batch.source} is a text file, without a column {self.id_field!r} (--id-field)")
         for number, [value, id_] in batch.rows([self.field, self.id_field], OPTIONS):
             text = text_of(value, batch, number, self.field)
             if has_text(text):
                 yield _checked_id(id_, batch.where(number, self.id_field)), text
             else:
                 yield f"{name}:{number}", None
-
-    def _check_ids(self, batch: Batch) -> None:
-        if isinstance(batch, TextBatch) and self.id_field is not None:
-            raise DataError(f"{batch.source} is a text file, without a column {self.id_field!r} (--id-field)")
 
 
 def _is_pipe(place) -> bool:

@@ -1,35 +1,32 @@
 """`roformer embed`: compute the vectors of a corpus shard by shard, while the next shard is read and tokenized."""
 
 import hashlib
-import json
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import takewhile
 from pathlib import Path
 
 from rich.table import Table
 
-from ...data.reader import SAMPLE_BY
 from ...data.texts import Texts, source_names
 from ...files import write_whole
 from ...files.lock import only_writer
 from ...output.console import byte_progress, summary_table
 from ...output.device import device_of
 from ..errors import ServingError
-from ..pooling import check_model, stated_length
-from .encoder import BATCH_TOKENS, LONGEST, Rows, TextEncoder, model_identity
+from ..pooling import check_model
+from .encoder import BATCH_TOKENS, Rows, TextEncoder, model_identity
 from .on_ray import compute_on_ray
-from .texts import PIECE, Shard, read_shards
-from .vector_folder import UNFINISHED, VECTOR_DTYPES, Made, VectorFolder, shard_file
+from .options import EmbedOptions
+from .texts import READ_BYTES, Shard, read_shards
+from .vector_folder import ComputedShard, VectorFolder, shard_file
 
 SHARD_SIZE = 4096
-_PAUSE = 1.0  # seconds between two writes of the settings, which grow with the number of shards
+_SECONDS_BETWEEN_WRITES = 1.0  # seconds between two writes of the settings, which grow with the number of shards
 
 
 @dataclass(frozen=True)
@@ -71,24 +68,28 @@ class EmbedReport:
 class ShardEncoder:
     """Encoder of shards, in this process or in a worker of Ray.
 
-    `identity` is that of the model, `options` are arguments of `TextEncoder`, and `stored` those of `shard_file`.
+    Args:
+        model: folder of the model.
+        identity: `model_identity` of that folder when the command began.
+        encoder_arguments: those of `TextEncoder`.
+        shard_file_arguments: those of `shard_file` that are the same for each shard.
     """
 
-    def __init__(self, model: Path, identity: str, options: dict, stored: dict):
-        self.encoder = TextEncoder(model, **options)
-        self.stored = stored
+    def __init__(self, model: Path, identity: str, encoder_arguments: dict, shard_file_arguments: dict):
+        self.encoder = TextEncoder(model, **encoder_arguments)
+        self.shard_file_arguments = shard_file_arguments
         if model_identity(model) != identity:
             raise ServingError(
                 f"{model} has changed since this command began, or is another model on this machine of the cluster: "
                 "run the command again once the model is complete everywhere"
             )
 
-    def __call__(self, shard: Shard, rows: Rows | None = None) -> Made:
+    def __call__(self, shard: Shard, rows: Rows | None = None) -> ComputedShard:
         """Compute a shard."""
         rows = rows or self.encoder.rows(shard.ids, shard.texts)
-        data = shard_file(shard, rows, self.encoder.vectors(rows.tokens, rows.left_out), **self.stored)
+        data = shard_file(shard, rows, self.encoder.vectors(rows.tokens, rows.left_out), **self.shard_file_arguments)
         record = {"texts": len(shard), "cut": rows.cut, "sha256": hashlib.sha256(data).hexdigest()}
-        return Made(shard.name, record, shard.read, shard.left_out, data)
+        return ComputedShard(shard.name, record, shard.read, shard.left_out, data)
 
 
 def embed(
@@ -141,114 +142,159 @@ def embed(
     1234
     """
     started = time.perf_counter()
-    sources = tuple(map(str, [texts] if isinstance(texts, (str, Path)) else texts))
-    if shard_size < 1:
-        raise ServingError(f"shard_size is {shard_size}; expected at least 1")
-    for name, value, choices in ("vector_dtype", vector_dtype, VECTOR_DTYPES), ("sample_by", sample_by, SAMPLE_BY):
-        if value not in choices:
-            raise ServingError(f"{name} is {value!r}; expected one of {', '.join(choices)}")
-    if chunk is None and overlap is not None:
-        raise ServingError(f"overlap is {overlap}, but only chunks overlap: give their length (--chunk) as well")
-    if chunk is not None and max_length is not None:
-        raise ServingError(f"chunk is {chunk} and max_length {max_length}: give one, since chunks hold the whole text")
-    if workers is not None and ray is None:
-        raise ServingError(f"workers is {workers}, but only Ray has workers: give its address (--ray) as well")
+    options = EmbedOptions(
+        sources=tuple(map(str, [texts] if isinstance(texts, (str, Path)) else texts)),
+        field=field,
+        id_field=id_field,
+        sample_by=sample_by,
+        max_length=max_length,
+        chunk=chunk,
+        overlap=overlap,
+        dtype=dtype,
+        vector_dtype=vector_dtype,
+        keep_text=keep_text,
+        shard_size=shard_size,
+        batch_tokens=batch_tokens,
+        device=device,
+        ray=ray,
+        workers=workers,
+    )
+    options.check()
     model, folder = check_model(directory).resolve(), VectorFolder(output)
-    if not all(sources):
-        raise ServingError("the name of the texts is empty: give files, folders or names of data sets")
-    for source in map(Path, sources):
-        if source.is_dir() and source.resolve() in (folder.path.resolve(), *folder.path.resolve().parents):
-            raise ServingError(f"{output} is in the folder of the texts, {source}: name a folder next to it")
+    options.check_sources(output)
     if device is not None and ray is None:  # last, since it imports torch; a worker of Ray may have other devices
         device_of(device, ServingError)
 
     with only_writer(folder.path, ServingError), byte_progress(progress) as bar:
-        begun = folder.run() or {}
-        run = {
-            "model": model_identity(model), "texts": source_names(sources), "field": field, "id_field": id_field,
-            "max_length": max_length, "longest": LONGEST, "dtype": dtype, "vector_dtype": vector_dtype,
-            "keep_text": keep_text, "shard_size": shard_size, "chunk": chunk,
-            # None in folders of older versions.
-            "sample_by": None if sample_by == "line" else sample_by, "overlap": overlap or None,
-        }  # fmt: skip
-        if not begun or "stated_length" in begun:  # earlier versions did not compare it
-            run["stated_length"] = stated_length(model) if max_length is None and chunk is None else None
-        folder.check(begun, run)
-        for leftover in folder.path.glob(f".*{UNFINISHED}"):  # of a killed process
-            leftover.unlink()
-        corpus = Texts(sources, field, id_field, sample_by, PIECE)
-        if folder.files() and corpus.pipes:
-            raise ServingError(
-                f"{corpus.pipes[0]} is a pipe, which is read once, so {folder.path} cannot be resumed: save the texts "
-                "in a file, or name a new folder"
-            )
-        task = bar.add_task("reading", total=corpus.size)
-        before, records, kept, left_out = {path.name for path in folder.files()}, begun.get("shards") or {}, set(), 0
-        for shard in takewhile(
-            lambda shard: shard.name <= max(before), read_shards(corpus, shard_size) if before else ()
-        ):
-            if folder.has(shard, records.get(shard.name)):
-                kept.add(shard.name)
-                left_out += shard.left_out
-                bar.advance(task, shard.read)
-        # A hash of where the texts are, so that the settings do not have the caller's paths.
-        places = [os.path.abspath(source) if os.path.exists(source) else source for source in sources]
-        paths = hashlib.sha256(json.dumps(places).encode()).hexdigest()
-        if (others := before - kept) and begun.get("paths") != paths:
-            raise ServingError(
-                f"{folder.path} holds vectors of other texts, from another place: {folder.path / min(others)} does not "
-                "fit these. Name another folder, or remove that file if the texts have moved and changed"
-            )
-        run |= {
-            "model_name": source_names([str(directory)])[0] or model.name, "paths": paths,
-            "shards": {name: records[name] for name in kept},
-        }  # fmt: skip
-        options = {
-            "max_length": max_length if chunk is None else chunk, "overlap": None if chunk is None else overlap or 0,
-            "dtype": dtype, "device": device, "batch_tokens": batch_tokens,
-        }  # fmt: skip
-        stored = {
-            "dtype": vector_dtype, "keep_text": keep_text, "chunks_in_ids": folder.has_chunks_in_ids(begun)
-        }  # fmt: skip
-        make_encoder = partial(ShardEncoder, model, run["model"], options, stored)
-        todo = (_with_own_ids(shard) for shard in read_shards(corpus, shard_size) if shard.name not in kept)
-        if ray is None:
-            results = _compute_here(todo, make_encoder)
-        else:
-            on_gpus = device is None or not device.startswith("cpu")
-            results = compute_on_ray(todo, make_encoder, ray, workers, on_gpus)
-        texts_done = 0
+        stored = folder.settings() or {}
+        settings = options.settings(model, stored)
+        folder.check(stored, settings)
+        folder.remove_unfinished()
+        corpus = Texts(options.sources, field, id_field, sample_by, READ_BYTES)
+        _check_readable_again(corpus, folder)
+
+        task = bar.add_task("reading", total=corpus.checked_size())
+        on_disk = {path.name for path in folder.files()}
+        kept = _kept_shards(read_shards(corpus, shard_size), folder, stored, partial(bar.advance, task))
+        paths = options.hash_of_paths()
+        if stored.get("paths") != paths:
+            _check_all_kept(on_disk - kept.keys(), folder)
+        settings |= {
+            "model_name": source_names([str(directory)])[0] or model.name,
+            "paths": paths,
+            "shards": {name: stored["shards"][name] for name in kept},
+        }
+
         bar.update(task, description="embedding")
-        for result in _written(results, folder, run):
-            left_out += result.left_out
-            texts_done += result.record["texts"]
-            speed = texts_done / (time.perf_counter() - started)
-            bar.update(task, advance=result.read, description=f"{texts_done:,} texts, {speed:,.0f} texts/s")
-        if not run["shards"]:
-            raise ServingError(f"there is no text in {', '.join(sources)}")
-        if more := before - run["shards"].keys():
-            raise ServingError(
-                f"{folder.path} holds {len(more):,} shards beyond the end of the texts, from {min(more)} on: the input "
-                "was longer before. Remove them, or name a new folder"
-            )
-        records = run["shards"].values()
-        done = {"texts": sum(record["texts"] for record in records), "shards": len(records), "width": folder.width()}
-        if chunk is not None:
-            done["chunks"] = folder.rows()
-        folder.write_run(run | {"done": done})
+        make_encoder = partial(
+            ShardEncoder,
+            model,
+            settings["model"],
+            options.encoder_arguments(),
+            options.shard_file_arguments(folder, stored),
+        )
+        missing = (_with_unique_ids(shard) for shard in read_shards(corpus, shard_size) if shard.name not in kept)
+        computed = _written(_compute(missing, make_encoder, options), folder, settings)
+        left_out = sum(kept.values()) + _show_progress(computed, partial(bar.update, task), started)
+
+        _check_end(options.sources, on_disk, folder, settings)
+        totals = _totals(folder, settings)
+        folder.write_settings(settings | {"done": totals})
     return EmbedReport(
         model=Path(directory),
         output=Path(output),
         kept=len(kept),
         dtype=vector_dtype,
         left_out=left_out,
-        cut=sum(record["cut"] for record in records),
+        cut=sum(record["cut"] for record in settings["shards"].values()),
         seconds=time.perf_counter() - started,
-        **done,
+        **totals,
     )
 
 
-def _with_own_ids(shard: Shard) -> Shard:
+def _check_readable_again(corpus: Texts, folder: VectorFolder) -> None:
+    """Raise ServingError if the folder has vectors, and a source is a pipe: its texts cannot be compared with them."""
+    if folder.files() and corpus.pipes:
+        raise ServingError(
+            f"{corpus.pipes[0]} is a pipe, which is read once, so {folder.path} cannot be resumed: save the texts "
+            "in a file, or name a new folder"
+        )
+
+
+def _kept_shards(
+    shards: Iterator[Shard], folder: VectorFolder, stored: dict, advance: Callable[[float], None]
+) -> dict[str, int]:
+    """Return the shards whose vectors are on disk, undamaged and of the same texts: name -> rows without a text.
+
+    Args:
+        shards: all shards of the input, which are read up to the last one on disk.
+        stored: the settings in the folder.
+        advance: called with the bytes of the input that each kept shard has.
+    """
+    kept: dict[str, int] = {}
+    if not (on_disk := folder.files()):
+        return kept
+    records = stored.get("shards") or {}
+    for shard in shards:
+        if shard.name > on_disk[-1].name:
+            break
+        if folder.has(shard, records.get(shard.name)):
+            kept[shard.name] = shard.left_out
+            advance(shard.read)
+    return kept
+
+
+def _check_all_kept(others: set[str], folder: VectorFolder) -> None:
+    """Raise ServingError if there are shards of other texts."""
+    if others:
+        raise ServingError(
+            f"{folder.path} holds vectors of other texts, from another place: {folder.path / min(others)} does not "
+            "fit these. Name another folder, or remove that file if the texts have moved and changed"
+        )
+
+
+def _compute(
+    shards: Iterator[Shard], make_encoder: Callable[[], ShardEncoder], options: EmbedOptions
+) -> Iterator[ComputedShard]:
+    """Return the computed shards, from Ray or from this process."""
+    if options.ray is None:
+        return _compute_here(shards, make_encoder)
+    on_gpus = options.device is None or not options.device.startswith("cpu")
+    return compute_on_ray(shards, make_encoder, options.ray, options.workers, on_gpus)
+
+
+def _show_progress(computed: Iterator[ComputedShard], update: Callable[..., None], started: float) -> int:
+    """Show the number of texts and their speed while shards are computed. Return the number of rows without a text."""
+    texts = left_out = 0
+    for shard in computed:
+        texts += shard.record["texts"]
+        left_out += shard.left_out
+        speed = texts / (time.perf_counter() - started)
+        update(advance=shard.read, description=f"{texts:,} texts, {speed:,.0f} texts/s")
+    return left_out
+
+
+def _check_end(sources: Sequence[str], on_disk: set[str], folder: VectorFolder, settings: dict) -> None:
+    """Raise ServingError if no text was read, or if shards on disk lie beyond the last text."""
+    if not settings["shards"]:
+        raise ServingError(f"there is no text in {', '.join(sources)}")
+    if more := on_disk - settings["shards"].keys():
+        raise ServingError(
+            f"{folder.path} holds {len(more):,} shards beyond the end of the texts, from {min(more)} on: the input "
+            "was longer before. Remove them, or name a new folder"
+        )
+
+
+def _totals(folder: VectorFolder, settings: dict) -> dict[str, int]:
+    """Return the numbers of texts and shards, the width of the vectors and, if texts were split, the chunks."""
+    records = settings["shards"].values()
+    totals = {"texts": sum(record["texts"] for record in records), "shards": len(records), "width": folder.width()}
+    if settings["chunk"] is not None:
+        totals["chunks"] = folder.rows()
+    return totals
+
+
+def _with_unique_ids(shard: Shard) -> Shard:
     """Return a shard; raise ServingError if two of its texts have one id."""
     seen = set()
     for id_ in shard.ids:
@@ -261,26 +307,26 @@ def _with_own_ids(shard: Shard) -> Shard:
     return shard
 
 
-def _written(results: Iterator[Made], folder: VectorFolder, run: dict) -> Iterator[Made]:
-    """Yield the results, once they are on disk and in the settings, which are written first."""
-    last = -math.inf
-    with closing(results):
+def _written(computed: Iterator[ComputedShard], folder: VectorFolder, settings: dict) -> Iterator[ComputedShard]:
+    """Yield computed shards, once they are on disk and in the settings, which are written before the first."""
+    last_write = -math.inf
+    with closing(computed):
         try:
-            for result in results:
-                if last == -math.inf:
-                    folder.write_run(run, result.data)
-                write_whole(folder.path / result.name, result.data)
-                run["shards"][result.name] = result.record
-                if time.monotonic() - last >= _PAUSE:
-                    folder.write_run(run)
-                    last = time.monotonic()
-                yield result
+            for shard in computed:
+                if last_write == -math.inf:
+                    folder.write_settings(settings, shard.data)
+                write_whole(folder.path / shard.name, shard.data)
+                settings["shards"][shard.name] = shard.record
+                if time.monotonic() - last_write >= _SECONDS_BETWEEN_WRITES:
+                    folder.write_settings(settings)
+                    last_write = time.monotonic()
+                yield shard
         finally:
-            if last > -math.inf:
-                folder.write_run(run)
+            if last_write > -math.inf:
+                folder.write_settings(settings)
 
 
-def _compute_here(shards: Iterator[Shard], make_encoder: Callable[[], ShardEncoder]) -> Iterator[Made]:
+def _compute_here(shards: Iterator[Shard], make_encoder: Callable[[], ShardEncoder]) -> Iterator[ComputedShard]:
     """Compute shards in this process. A thread reads and tokenizes the next shard meanwhile."""
     encoder = cache(make_encoder)  # no model is loaded for no shard
 
@@ -290,6 +336,6 @@ def _compute_here(shards: Iterator[Shard], make_encoder: Callable[[], ShardEncod
 
     with ThreadPoolExecutor(1) as ahead:
         coming = ahead.submit(tokenized)
-        while (found := coming.result()) is not None:
+        while (shard_and_rows := coming.result()) is not None:
             coming = ahead.submit(tokenized)
-            yield encoder()(*found)
+            yield encoder()(*shard_and_rows)

@@ -17,7 +17,7 @@ from pathlib import Path
 from ...output.extras import needs_extra
 from ..errors import ServingError
 from .texts import Shard
-from .vector_folder import Made
+from .vector_folder import ComputedShard
 
 LOCAL = "local"  # a Ray on this machine, started for one command
 # Ray and its processes read these when they start: it requires a token, and listens on 127.0.0.1 alone, as on macOS.
@@ -28,11 +28,11 @@ _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_enable_metrics_collection": "0", 
 
 def compute_on_ray(
     shards: Iterator[Shard],
-    make_encoder: Callable[[], Callable[[Shard], Made]],
+    make_encoder: Callable[[], Callable[[Shard], ComputedShard]],
     address: str,
     workers: int | None,
     on_gpus: bool,
-) -> Iterator[Made]:
+) -> Iterator[ComputedShard]:
     """Yield the computed shards in any order, each once. Ray replaces killed workers, without a limit.
 
     Args:

@@ -23,7 +23,7 @@ from .vector_folder import VectorFolder, first_chunks
 if TYPE_CHECKING:
     import pyarrow
 
-_QUERIES = 256  # compared with a file at once
+_QUERIES_AT_ONCE = 256  # compared with a file at once
 
 
 @dataclass(frozen=True)
@@ -98,35 +98,41 @@ def rank(
     if top_k < 1:
         raise ServingError(f"top_k is {top_k}; expected at least 1")
     folder = VectorFolder(vectors)
-    run = folder.run() or {}
-    if not (shards := run.get("shards")):
+    settings = folder.settings() or {}
+    if not (shards := settings.get("shards")):
         raise ServingError(f"{folder.path} holds no vectors: make them with `roformer embed`")
     queries = _queries(query, field)
-    place = _model_of(run, folder, model)
+    place = _model_of(settings, folder, model)
     encoder = TextEncoder(
-        place, max_length=run["max_length"], longest=run.get("longest"), dtype=run["dtype"], device=device
+        place,
+        max_length=settings["max_length"],
+        longest=settings.get("longest"),
+        dtype=settings["dtype"],
+        device=device,
     )
-    found = encoder(queries, "query")
-    remedy = f"embed the corpus with --dtype float32 instead of {run['dtype']}, or check the model's weights"
-    check_finite(found, [f"the query {_short(text)!r}" for text in queries], remedy)
-    found = _normalised(found)
-    best = [_Best(top_k) for _ in queries]
+    query_vectors = encoder(queries, "query")
+    remedy = f"embed the corpus with --dtype float32 instead of {settings['dtype']}, or check the model's weights"
+    check_finite(query_vectors, [f"the query {_short(text)!r}" for text in queries], remedy)
+    query_vectors = _normalised(query_vectors)
+    best = [_BestMatches(top_k) for _ in queries]
     with byte_progress(progress) as bar:
         task = bar.add_task("ranking", total=sum(path.stat().st_size for path in folder.files()))
         for name, record in shards.items():
             table = folder.read(name, record)
             column = table["vector"].combine_chunks()
-            some = _normalised(column.flatten().to_numpy().reshape(-1, encoder.width))
-            starts, table = first_chunks(table, run), table.drop_columns("vector")
-            for start in range(0, len(found), _QUERIES):
-                cosines = (found[start : start + _QUERIES] @ some.T).astype(np.float32)
-                for one, row in zip(best[start : start + _QUERIES], cosines, strict=True):
-                    one.add(row, table, starts)
+            text_vectors = _normalised(column.flatten().to_numpy().reshape(-1, encoder.width))
+            starts = first_chunks(table, settings)
+            table = table.drop_columns("vector")
+            for start in range(0, len(queries), _QUERIES_AT_ONCE):
+                end = start + _QUERIES_AT_ONCE
+                cosines = (query_vectors[start:end] @ text_vectors.T).astype(np.float32)
+                for matches, row in zip(best[start:end], cosines, strict=True):
+                    matches.add(row, table, starts)
             bar.advance(task, (folder.path / name).stat().st_size)
-    return Ranking(queries, [one.matches for one in best], "done" in run)
+    return Ranking(queries, [matches.matches for matches in best], "done" in settings)
 
 
-class _Best:
+class _BestMatches:
     """Matches with the largest cosines so far, in order."""
 
     def __init__(self, top_k: int):
@@ -144,8 +150,8 @@ class _Best:
         rows = rows[np.argsort(-cosines[rows], kind="stable")[: self.top_k]]
         if len(self.matches) == self.top_k:
             rows = rows[cosines[rows] > self.matches[-1].cosine]
-        for cosine, found in zip(cosines[rows], table.take(rows).to_pylist(), strict=True):
-            self.matches.append(Match(float(cosine), found["id"], found.get("text"), found.get("chunk")))
+        for cosine, row in zip(cosines[rows], table.take(rows).to_pylist(), strict=True):
+            self.matches.append(Match(float(cosine), row["id"], row.get("text"), row.get("chunk")))
         self.matches = sorted(self.matches, key=lambda match: -match.cosine)[: self.top_k]  # stable
 
 
@@ -165,22 +171,25 @@ def _queries(query: str | Path | Sequence[str], field: str) -> list[str]:
     return list(query)
 
 
-def _model_of(run: dict, folder: VectorFolder, model: str | Path | None) -> Path:
+def _model_of(settings: dict, folder: VectorFolder, model: str | Path | None) -> Path:
     """Return the folder of the model that made the vectors; find it by its name if `model` is None."""
-    name = Path(run.get("model_name") or "")
+    name = Path(settings.get("model_name") or "")
     places = [place / end for place in (Path(), folder.path.resolve().parent) for end in (name, name.name)]
     places = [place for place in places if (place / "config.json").is_file()] if model is None else [Path(model)]
     for place in places:
-        if model_identity(place) == run["model"]:
+        if model_identity(place) == settings["model"]:
             return place
     if places:
-        found = pooling_of(places[0], read_model_folder(places[0]))
-        prompts = (
-            ". Earlier versions left out the prompts and the pooling of this model: embed the texts into a new folder"
-        )
+        pooling = pooling_of(places[0], read_model_folder(places[0]))
+        advice = ""
+        if pooling == SQRT or prompts_of(places[0], pooling):
+            advice = (
+                ". Earlier versions left out the prompts and the pooling of this model: embed the texts into a new "
+                "folder"
+            )
         raise ServingError(
             f"{places[0]} is not the model that made the vectors in {folder.path}, or has changed since: give the "
-            f"folder of that model with --model{prompts if found == SQRT or prompts_of(places[0], found) else ''}"
+            f"folder of that model with --model{advice}"
         )
     raise ServingError(
         f"the model of {folder.path}, {str(name)!r}, is neither in the current folder nor beside the vectors: give its "
@@ -194,6 +203,6 @@ def _normalised(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)
 
 
-def _short(text: str, most: int = 60) -> str:
+def _short(text: str, max_characters: int = 60) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return line if len(line) <= max_characters else f"{line[: max_characters - 1]}…"

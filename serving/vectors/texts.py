@@ -8,8 +8,8 @@ from functools import cached_property
 from ...data import Texts
 
 PARQUET = ".parquet"
-PIECE = 1 << 18  # bytes of a file of lines in memory at once
-_CHARACTERS = 1 << 24  # most characters of a shard
+READ_BYTES = 1 << 18  # bytes of a file of lines in memory at once
+_MAX_CHARACTERS = 1 << 24  # of a shard
 
 
 @dataclass(frozen=True)
@@ -33,27 +33,31 @@ class Shard:
     @cached_property
     def digest(self) -> str:
         """Hash of the ids and texts."""
-        found = hashlib.blake2b(digest_size=16)
+        digest = hashlib.blake2b(digest_size=16)
         for row in zip(self.ids, self.texts, strict=True):
             for part in row:
                 data = part.encode()
-                found.update(len(data).to_bytes(8, "little") + data)
-        return found.hexdigest()
+                digest.update(len(data).to_bytes(8, "little") + data)
+        return digest.hexdigest()
 
 
-def read_shards(corpus: Texts, most: int) -> Iterator[Shard]:
-    """Yield all non-blank texts of a corpus in order, at most `most` per shard; fewer if they are very long."""
-    number, ids, texts, characters, before, left_out = 0, [], [], 0, 0.0, 0
-    corpus.consumed = 0.0
+def read_shards(corpus: Texts, max_texts: int) -> Iterator[Shard]:
+    """Yield all non-blank texts of a corpus in order, at most `max_texts` per shard; fewer if they are very long."""
+    number = characters = left_out = 0
+    ids, texts = [], []
+    corpus.consumed = consumed_before = 0.0
     for id_, text in corpus:
         if text is None:
             left_out += 1
             continue
-        if len(ids) == most or characters >= _CHARACTERS:
-            yield Shard(number, ids, texts, corpus.consumed - before, left_out)
-            number, ids, texts, characters, before, left_out = number + 1, [], [], 0, corpus.consumed, 0
+        if len(ids) == max_texts or characters >= _MAX_CHARACTERS:
+            yield Shard(number, ids, texts, corpus.consumed - consumed_before, left_out)
+            number += 1
+            ids, texts = [], []
+            characters = left_out = 0
+            consumed_before = corpus.consumed
         ids.append(id_)
         texts.append(text)
         characters += len(text)
     if ids:
-        yield Shard(number, ids, texts, corpus.consumed - before, left_out)
+        yield Shard(number, ids, texts, corpus.consumed - consumed_before, left_out)

@@ -30,16 +30,19 @@ with needs_extra("embed", ServingError):
     import pyarrow
     import pyarrow.parquet
 
-RUN, _OLD_RUN = "_run.parquet", "run.json"
+SETTINGS_FILE = "_run.parquet"
+_OLD_SETTINGS_FILE = "run.json"
 VECTOR_DTYPES = ("float32", "float16")
-_DIGEST, _SETTINGS = b"modeling_roformer.texts", b"modeling_roformer.run"
+# Keys in the metadata of Parquet.
+_DIGEST_KEY = b"modeling_roformer.texts"
+_SETTINGS_KEY = b"modeling_roformer.run"
 _SHARD = re.compile(r"\d{6,}" + re.escape(PARQUET))
-UNFINISHED = ".unfinished"
-_NEEDED = {"model", "texts", "max_length", "dtype", "shard_size", "shards"}
+_UNFINISHED_SUFFIX = ".unfinished"
+_REQUIRED_SETTINGS = {"model", "texts", "max_length", "dtype", "shard_size", "shards"}
 
 
 @dataclass(frozen=True)
-class Made:
+class ComputedShard:
     """A computed shard: its name, its entry in the settings, `read` and `left_out` of the `Shard`, and its file."""
 
     name: str
@@ -55,54 +58,67 @@ class VectorFolder:
     def __init__(self, path: str | Path):
         self.path = Path(path)
 
-    def run(self) -> dict | None:
+    def settings(self) -> dict | None:
         """Read the settings; return None if the folder is missing or empty."""
-        place = self.path / RUN if (self.path / RUN).exists() else self.path / _OLD_RUN
+        place = self.path / SETTINGS_FILE if (self.path / SETTINGS_FILE).exists() else self.path / _OLD_SETTINGS_FILE
         try:
-            if place.name == RUN:
-                found = json.loads((pyarrow.parquet.read_schema(place).metadata or {}).get(_SETTINGS, b""))
+            if place.name == SETTINGS_FILE:
+                text = (pyarrow.parquet.read_schema(place).metadata or {}).get(_SETTINGS_KEY, b"")
             else:
-                found = json.loads(place.read_bytes())
+                text = place.read_bytes()
+            settings = json.loads(text)
         except FileNotFoundError:
-            if self.path.is_dir() and any(not path.name.endswith(UNFINISHED) for path in self.path.iterdir()):
+            if self.path.is_dir() and any(not path.name.endswith(_UNFINISHED_SUFFIX) for path in self.path.iterdir()):
                 raise ServingError(
-                    f"{self.path} has other files but no {RUN}, so it is not a folder of vectors: name another, or "
-                    "restore that file if it was one"
+                    f"{self.path} has other files but no {SETTINGS_FILE}, so it is not a folder of vectors: name "
+                    "another, or restore that file if it was one"
                 ) from None
             return None
         except (ValueError, RecursionError, pyarrow.ArrowException):
-            found = None
-        if not isinstance(found, dict) or not found.keys() >= _NEEDED:
+            settings = None
+        if not isinstance(settings, dict) or not settings.keys() >= _REQUIRED_SETTINGS:
             raise ServingError(f"{place} is damaged: restore a copy, or embed the texts into a new folder")
-        return found
+        return settings
 
-    def check(self, begun: dict, run: dict) -> None:
-        """Raise ServingError if the folder, with the settings `begun`, has vectors with others than `run`."""
-        others = [name for name, value in run.items() if begun.get(name) != value] if self.files() else []
+    def check(self, stored: dict, settings: dict) -> None:
+        """Raise ServingError if the folder has vectors, and its settings, `stored`, differ from `settings`."""
+        others = [name for name, value in settings.items() if stored.get(name) != value] if self.files() else []
         if others:
-            differences = ", ".join(f"{name} {_brief(begun.get(name))}, not {_brief(run[name])}" for name in others)
+            differences = ", ".join(
+                f"{name} {_brief(stored.get(name))}, not {_brief(settings[name])}" for name in others
+            )
             raise ServingError(f"{self.path} holds vectors with other settings ({differences}): name another folder")
 
-    def write_run(self, run: dict, shard: bytes | None = None) -> None:
-        """Write the settings. The columns are those of `shard`, a file's content, or of the first shard on disk."""
-        run = run | {"shards": dict(sorted(run["shards"].items()))}
+    def remove_unfinished(self) -> None:
+        """Remove the files that a killed process left."""
+        for leftover in self.path.glob(f".*{_UNFINISHED_SUFFIX}"):
+            leftover.unlink()
+
+    def write_settings(self, settings: dict, shard: bytes | None = None) -> None:
+        """Write the settings, with the columns of a shard.
+
+        Args:
+            shard: content of the shard's file; by default, the first shard on disk is read.
+        """
+        settings = settings | {"shards": dict(sorted(settings["shards"].items()))}
         columns = pyarrow.parquet.read_schema(pyarrow.BufferReader(shard) if shard else self.files()[0])
         sink = pyarrow.BufferOutputStream()
-        settings = {_SETTINGS: json.dumps(run, indent=2, ensure_ascii=False)}
+        metadata = {_SETTINGS_KEY: json.dumps(settings, indent=2, ensure_ascii=False)}
         # Without a row group: `datasets` refuses an empty one.
-        pyarrow.parquet.ParquetWriter(sink, columns.with_metadata(settings)).close()
-        write_whole(self.path / RUN, sink.getvalue().to_pybytes())
-        (self.path / _OLD_RUN).unlink(missing_ok=True)
+        pyarrow.parquet.ParquetWriter(sink, columns.with_metadata(metadata)).close()
+        write_whole(self.path / SETTINGS_FILE, sink.getvalue().to_pybytes())
+        (self.path / _OLD_SETTINGS_FILE).unlink(missing_ok=True)
 
     def files(self) -> list[Path]:
         """Return the files of the shards on disk, in the order of the input."""
         return sorted(path for path in self.path.glob(f"*{PARQUET}") if _SHARD.fullmatch(path.name))
 
-    def has_chunks_in_ids(self, begun: dict) -> bool:
+    def has_chunks_in_ids(self, stored: dict) -> bool:
         """Return whether a folder with these settings has shards in which the ids end in the number of the chunk."""
-        if not begun.get("chunk") or not self.files():
+        if not stored.get("chunk") or not self.files():
             return False
-        return not (self.path / RUN).exists() or "chunk" not in pyarrow.parquet.read_schema(self.path / RUN).names
+        place = self.path / SETTINGS_FILE
+        return not place.exists() or "chunk" not in pyarrow.parquet.read_schema(place).names
 
     def width(self) -> int:
         """Return the number of dimensions of the vectors."""
@@ -114,13 +130,14 @@ class VectorFolder:
 
     def read(self, name: str, record: dict) -> pyarrow.Table:
         """Read a shard; raise ServingError if it is missing, or not the file that the settings list in `record`."""
-        path, again = self.path / name, "run the same `roformer embed` again, which replaces only this file"
+        path = self.path / name
+        again = "run the same `roformer embed` again, which replaces only this file"
         try:
             data = path.read_bytes()
         except FileNotFoundError:
             raise ServingError(f"{path} is missing: {again}") from None
         if hashlib.sha256(data).hexdigest() != record["sha256"]:
-            raise ServingError(f"{path} is damaged (it differs from the file that {RUN} lists): {again}")
+            raise ServingError(f"{path} is damaged (it differs from the file that {SETTINGS_FILE} lists): {again}")
         return pyarrow.parquet.read_table(pyarrow.BufferReader(data))
 
     def has(self, shard: Shard, record: dict | None) -> bool:
@@ -129,12 +146,12 @@ class VectorFolder:
             table = self.read(shard.name, record) if record is not None else None
         except ServingError:
             return False
-        return table is not None and (table.schema.metadata or {}).get(_DIGEST) == shard.digest.encode()
+        return table is not None and (table.schema.metadata or {}).get(_DIGEST_KEY) == shard.digest.encode()
 
 
-def first_chunks(table: pyarrow.Table, run: dict) -> np.ndarray | None:
+def first_chunks(table: pyarrow.Table, settings: dict) -> np.ndarray | None:
     """Return the rows of a shard where a text begins, or None if the texts were not split into chunks."""
-    if not run.get("chunk"):
+    if not settings.get("chunk"):
         return None
     if "chunk" in table.column_names:
         return np.flatnonzero(table["chunk"].to_numpy() == 1)
@@ -171,7 +188,7 @@ def shard_file(
     }
     if keep_text:
         columns["text"] = pyarrow.array(rows.texts, pyarrow.string())
-    table = pyarrow.table(columns).replace_schema_metadata({_DIGEST: shard.digest})
+    table = pyarrow.table(columns).replace_schema_metadata({_DIGEST_KEY: shard.digest})
     sink = pyarrow.BufferOutputStream()
     # Vectors are not compressible.
     compression = {"id": "zstd", "chunk": "zstd", "text": "zstd", "vector.list.element": "none"}

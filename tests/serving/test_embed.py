@@ -88,7 +88,7 @@ def write_all(folder):
 
 
 def test_every_kind_of_source(saved, naive, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules[embed.__module__], "PIECE", 16)  # bytes, so that a file has several
+    monkeypatch.setattr(sys.modules[embed.__module__], "READ_BYTES", 16)  # bytes, so that a file has several
     sources = write_all(tmp_path / "corpus")
     embed(saved("word"), sources, tmp_path / "out", field="body", id_field="key", shard_size=3)
     ids, vectors, _ = read_vectors(tmp_path / "out")
@@ -433,7 +433,9 @@ def test_a_run_that_is_killed_before_or_after_any_file_appears_ends_as_one_that_
     whole, out = tmp_path / "whole", tmp_path / "out"
     assert embed(saved("word"), texts, whole, shard_size=4, max_length=6).cut > 2
     with killed_after(renamed, monkeypatch) as patch:
-        patch.setattr(sys.modules[embed.__module__], "_PAUSE", pause)  # between two notes of what is done
+        patch.setattr(
+            sys.modules[embed.__module__], "_SECONDS_BETWEEN_WRITES", pause
+        )  # between two notes of what is done
         embed(saved("word"), texts, out, shard_size=4, max_length=6)
     embed(saved("word"), texts, out, shard_size=4, max_length=6)
     assert contents(out) == contents(whole)

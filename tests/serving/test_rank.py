@@ -19,7 +19,7 @@ from transformers import AutoTokenizer
 
 from modeling_roformer.serving.errors import ServingError
 from modeling_roformer.serving.vectors import Match, TextEncoder, embed, rank
-from modeling_roformer.serving.vectors.ranking import _Best
+from modeling_roformer.serving.vectors.ranking import _BestMatches
 
 QUERY = "今天去看明月"
 
@@ -76,7 +76,7 @@ def test_the_best_of_many_in_any_number_of_files():
     """The result equals that of sorting all of them, with ties."""
     numbers = np.random.default_rng(0).integers(0, 50, 1000).astype(np.float32)
     for top_k in (1, 7, 400):
-        best = _Best(top_k)
+        best = _BestMatches(top_k)
         for start in range(0, 1000, 130):
             some = numbers[start : start + 130]
             best.add(some, pyarrow.table({"id": [str(start + i) for i in range(len(some))]}))
