@@ -4,6 +4,7 @@ A batch can be pickled, and is parsed only when its rows are asked for: a proces
 """
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,7 +23,7 @@ Row = tuple[int, list[object]]  # the number from 1, and a value for each column
 
 
 @dataclass(frozen=True)
-class Batch:
+class Batch(ABC):
     """Consecutive rows of a source.
 
     `source` is the file or data set, as errors name it. `first_row` is the number of the first row, from 1: of a line,
@@ -35,6 +36,7 @@ class Batch:
     consumed: float
     unit = "row"  # what `first_row` counts, as errors name it
 
+    @abstractmethod
     def rows(self, columns: Sequence[str], options: Sequence[str] = ()) -> Iterator[Row]:
         """Yield the rows with the values of columns, as they are stored. A field of an object is a column, such as
         `translation.de`.
@@ -46,7 +48,6 @@ class Batch:
         Raises:
             DataError: a row has no such column, or cannot be parsed.
         """
-        raise NotImplementedError
 
     def place(self, row: int) -> str:
         """Return the name of a row in errors."""
@@ -102,9 +103,9 @@ class DocumentBatch(TextBatch):
 class JsonBatch(Batch):
     """Objects of a JSON file."""
 
+    @abstractmethod
     def records(self, columns: Sequence[str] = ()) -> Iterator[tuple[int, dict]]:
         """Yield the number and the object of each row. None of `columns` may be named twice in an object."""
-        raise NotImplementedError
 
     def rows(self, columns: Sequence[str], options: Sequence[str] = ()) -> Iterator[Row]:
         """Yield the fields of each object."""
@@ -149,8 +150,11 @@ class JsonListBatch(JsonBatch):
 
 @dataclass(frozen=True)
 class TableBatch(Batch):
-    """Rows of a table. `names` are those of all its columns. `table` has those that were read, as arrays of Arrow or
-    lists of strings; `features` are those that `datasets` stored, if it did."""
+    """Rows of a table.
+
+    `names` has the names of all columns. `table` has the columns that were read, as arrays of Arrow or lists of
+    strings. `features` has the features that `datasets` stored; it is empty if `datasets` stored none.
+    """
 
     names: list[str] = field(repr=False, default_factory=list)
     table: "Mapping[str, list[str] | pyarrow.Array]" = field(repr=False, default_factory=dict)
@@ -163,12 +167,12 @@ class TableBatch(Batch):
             root = column if column in self.table else column.partition(".")[0]
             if root not in self.table:
                 raise DataError(_no_column(self.source, column, self.names, option))
-            found = self.values_of(root)
+            column_values = self.values_of(root)
             if root != column:
-                found = [_field({root: value}, column, option, lambda: self.source) for value in found]
+                column_values = [_field({root: value}, column, option, lambda: self.source) for value in column_values]
             if classes := self._classes(column):
-                found = [classes[id_] if isinstance(id_, int) and 0 <= id_ < len(classes) else None for id_ in found]
-            values.append(found)
+                column_values = [_class_name(classes, value) for value in column_values]
+            values.append(column_values)
         for number, row in enumerate(zip(*values, strict=True), self.first_row):
             yield number, [*row]
 
@@ -193,13 +197,17 @@ class TableBatch(Batch):
 
 def flatten(record: Mapping[str, object]) -> dict[str, object]:
     """Return the fields of an object, those of objects in it by names such as `translation.de`."""
-    found: dict[str, object] = {}
+    fields: dict[str, object] = {}
     for name, value in record.items():
         if isinstance(value, dict) and value:
-            found |= {f"{name}.{inner}": of for inner, of in flatten(value).items()}
+            fields |= {f"{name}.{inner_name}": inner for inner_name, inner in flatten(value).items()}
         else:
-            found[name] = value
-    return found
+            fields[name] = value
+    return fields
+
+
+def _class_name(classes: Sequence[str], class_id: object) -> str | None:
+    return classes[class_id] if isinstance(class_id, int) and 0 <= class_id < len(classes) else None
 
 
 def _fields(record: dict, columns: Sequence[str], options: Sequence[str], where: Callable[[], str]) -> list[object]:
@@ -239,14 +247,14 @@ def _with_options(columns: Sequence[str], options: Sequence[str]) -> Iterator[tu
 def named_once(where: str, columns: Sequence[str] | None):
     """Return the hook of `json` that refuses an object which names one of the columns twice; None is for all."""
 
-    def pairs(found: list[tuple[str, object]]) -> dict:
-        record = dict(found)
-        if len(record) < len(found):
-            names = [name for name, _ in found]
+    def record_of(pairs: list[tuple[str, object]]) -> dict:
+        record = dict(pairs)
+        if len(record) < len(pairs):
+            names = [name for name, _ in pairs]
             twice = next(name for place, name in enumerate(names) if name in names[:place])
             parts = {part for column in columns or () for part in {column, *column.split(".")}}
             if columns is None or twice in parts:
                 raise DataError(f"{where}: {twice!r} is named twice: rename one")
         return record
 
-    return pairs
+    return record_of

@@ -1,6 +1,6 @@
 """Tables of files and data sets, as `datasets.Dataset`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -8,10 +8,9 @@ from ..output.console import Hidden, no_warnings, sentence_of
 from ..output.extras import needs_extra
 from .batches import TEXT_COLUMN, Batch, JsonBatch, TableBatch, TextBatch, flatten
 from .errors import DataError
-from .files import find_files, may_be_on_hub
 from .formats import PARQUET, SUFFIXES, suffix_of
-from .reader import as_document, check_sample_by, data_set_batches, read_batches
-from .values import has_text, text_of, texts_of
+from .reader import as_document, read_batches
+from .values import text_of, texts_of
 
 with needs_extra("embed", DataError):
     import datasets
@@ -39,35 +38,31 @@ def load_from_hub(
         raise DataError(f"{source} is neither a file nor a data set that can be read: {reason}") from None
 
 
-def load_data(
-    source: str | Path,
-    split: str = "train",
+def table_of_files(
+    files: Sequence[Path],
+    source: str,
     cache: str | Path | None = None,
     *,
     lists: Sequence[str] = (),
-    **options,
+    names: Sequence[str] | None = None,
+    by_document: bool = False,
 ) -> datasets.Dataset:
-    """Load all columns of a file, or of a split of a data set.
+    """Return all columns of files of one format.
 
     Values of text, JSON, CSV and TSV are strings, as `text_of` returns them; a field of an object is a column, such as
-    `translation.de`. Values of Parquet and of data sets on the Hub have their own types.
+    `translation.de`. Values of Parquet have their own types.
 
     Args:
-        source: a file, as `read_batches` reads it; a folder of files, see `find_files`; or a data set on the Hub, NAME
-            or NAME:CONFIG.
-        split: split of a folder or a data set; a file has none.
+        files: files, as `read_batches` reads them.
+        source: name of all files in errors.
         cache: folder for the Arrow files; None for the cache of `datasets`.
         lists: columns whose values may be lists; each value of theirs becomes a list of strings.
-        options: `column_names` of a .csv or .tsv file without a header; `sample_by="document"`, to read a text file as
-            one text; of a data set on the Hub, those of `datasets.load_dataset`.
+        names: names of the columns of .csv or .tsv files without a header.
+        by_document: read a text file as one text.
 
     Raises:
-        DataError: the source cannot be read, or a value is no text.
+        DataError: a file cannot be read, there is no row, or a value is no text.
     """
-    if may_be_on_hub(source):
-        return load_from_hub(source, split, cache, progress=True, **options)
-    files = find_files([source], split)
-    names, by_document = _options_of_files(source, options)
     if SUFFIXES.get(suffix_of(files[0])) == PARQUET:
         features = datasets.Features.from_arrow_schema(_parquet_schema(files))
     else:
@@ -98,68 +93,10 @@ def from_batches(
         raise DataError(sentence_of(error.__cause__ or error)) from None  # it names the file
 
 
-def load_texts(
-    source: str | Path,
-    columns: Mapping[str, str] | Sequence[str],
-    split: str = "train",
-    *,
-    lists: Sequence[str] = (),
-    **options,
-) -> datasets.Dataset:
-    """Load columns of a file or a data set as strings, as `text_of` returns them: values of .csv and .tsv as they are
-    written, such as 01, other numbers as Python prints them, and class ids by their names.
-
-    Args:
-        columns: names of the columns, or the new name of each column -> its name in the source. A field of an object is
-            a column, such as `translation.de`.
-        lists: new names of the columns whose values may be lists; each value of theirs becomes a list of strings.
-        source, split, options: see `load_data`.
-
-    Raises:
-        DataError: there is no such column, or a value is missing, blank or no text. It names source, column and row.
-    """
-    named = columns if isinstance(columns, Mapping) else {name: name for name in columns}
-    texts: dict[str, list] = {name: [] for name in named}
-    has_rows = False
-    for batch in _batches(source, [*named.values()], split, options):
-        for number, values in batch.rows([*named.values()]):
-            has_rows = True
-            for (name, column), value in zip(named.items(), values, strict=True):
-                read = texts_of if name in lists else text_of
-                text = read(value, batch, number, column)
-                parts = text if isinstance(text, list) else [text]
-                if not parts or not all(map(has_text, parts)):
-                    raise DataError(f"{batch.where(number, column)} is empty: fill it, or remove the row")
-                texts[name].append(text)
-    if not has_rows:
-        raise DataError(f"{source} has no rows")
-    kind = datasets.Value("string")
-    features = datasets.Features({name: datasets.List(kind) if name in lists else kind for name in texts})
-    return datasets.Dataset.from_dict(texts, features)
-
-
 def version_of(path: Path) -> str:
     """Return what changes whenever a file is written, even if its time of modification is set back."""
-    found = path.stat()
-    return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ctime_ns}"
-
-
-def _batches(source: str | Path, columns: Sequence[str], split: str, options: Mapping) -> Iterator[Batch]:
-    if may_be_on_hub(source):
-        yield from data_set_batches(load_from_hub(source, split, progress=True, **options), columns, str(source))
-        return
-    names, by_document = _options_of_files(source, options)
-    for file in find_files([source], split):
-        batches = read_batches(file, columns, names=names)
-        yield from as_document(batches) if by_document else batches
-
-
-def _options_of_files(source: str | Path, options: Mapping) -> tuple[Sequence[str] | None, bool]:
-    """Return the names of columns, and whether a text file is one text. Raise a DataError for an option of the Hub."""
-    if unknown := {*options} - {"cache", "column_names", "sample_by"}:  # nothing is cached of texts
-        raise DataError(f"{source} is no data set on the Hub: the option {min(unknown)} has no meaning")
-    check_sample_by(by := options.get("sample_by", "line"))
-    return options.get("column_names"), by == "document"
+    status = path.stat()
+    return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}"
 
 
 def _some_rows(files: Sequence[str], **arguments) -> Iterator[dict[str, object]]:
@@ -207,19 +144,19 @@ def _flat_rows(batch: Batch, columns: Sequence[str]) -> Iterator[tuple[int, dict
 
 def _all_names(file: Path) -> list[str]:
     """Return the names of all columns of a file: those of every object of a JSON file."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for batch in read_batches(file):
         if isinstance(batch, TableBatch):
             return batch.names
         if isinstance(batch, TextBatch):
             return [TEXT_COLUMN]
         if isinstance(batch, JsonBatch):
-            found |= dict.fromkeys(name for _, record in batch.records() for name in flatten(record))
-    return [*found]
+            names |= dict.fromkeys(name for _, record in batch.records() for name in flatten(record))
+    return [*names]
 
 
 def _parquet_schema(files: Sequence[Path]):
-    """Return the schema of Parquet files, which is that of all."""
+    """Return the schema of Parquet files; raise a DataError if they differ in it."""
     import pyarrow.parquet
 
     schemas = {file: pyarrow.parquet.read_schema(file) for file in files}

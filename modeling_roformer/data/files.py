@@ -46,15 +46,15 @@ def find_files(sources: Iterable[str | Path], split: str | None = None) -> list[
     files: dict[Path, Path] = {}
     for path in map(Path, sources):
         if path.is_dir():
-            found = _visible_files(path)
+            read = _visible_files(path)
             if split is not None:
-                found = _files_of_split(path, found, split)
+                read = _files_of_split(path, read, split)
         elif path.exists():
             check_name(path)
-            found = [path]
+            read = [path]
         else:
             raise DataError(missing_file(path))
-        for file in found:
+        for file in read:
             files.setdefault(file.resolve(), file)
     return list(files.values())
 
@@ -105,17 +105,17 @@ def _visible_files(folder: Path) -> list[Path]:
     for file in all_files(folder):
         if any(part.startswith(".") for part in file.relative_to(folder).parts):
             continue
-        kind = SUFFIXES.get(suffix_of(file))
-        if kind in (None, TEXT) and _ABOUT.fullmatch(file.name):
-            texts_about += [file] * (kind == TEXT)
+        format_ = SUFFIXES.get(suffix_of(file))
+        if format_ in (None, TEXT) and _ABOUT.fullmatch(file.name):
+            texts_about += [file] * (format_ == TEXT)
             continue
         check_name(file)
         (read if is_format(file) else others).append(file)
     if not read:
         raise DataError(f"{folder} has no file to read: {READABLE}")
-    for what, skipped in ("of other formats", others), ("about the data, by their names", texts_about):
+    for description, skipped in ("of other formats", others), ("about the data, by their names", texts_about):
         if skipped:
-            _report(f"{folder}: skipped {len(skipped):,} files {what}, such as {skipped[0]}")
+            _report(f"{folder}: skipped {len(skipped):,} files {description}, such as {skipped[0]}")
     return read
 
 
@@ -130,33 +130,33 @@ def _files_of_split(folder: Path, files: list[Path], split: str) -> list[Path]:
         raise DataError(f"{folder} has no split {split!r}: expected {', '.join(SPLITS)}")
     splits = {file: _split_of(file, folder) for file in files}
     if any(splits.values()):
-        if others := [str(file) for file, of in splits.items() if of is None]:
+        if others := [str(file) for file, name in splits.items() if name is None]:
             raise DataError(
                 f"{folder} has files of splits, and others, which belong to none: {', '.join(others)}. Name the files, "
                 "or move the others"
             )
-        found = [file for file, of in splits.items() if of == split]
+        chosen = [file for file, name in splits.items() if name == split]
     else:
-        found = files if split == "train" else []
-    if not found:
+        chosen = files if split == "train" else []
+    if not chosen:
         raise DataError(f"{folder} has no file of the split {split!r}: no name has the word {', '.join(SPLITS[split])}")
-    formats = {SUFFIXES.get(suffix_of(file), "no suffix"): file for file in found}
+    formats = {SUFFIXES.get(suffix_of(file), "no suffix"): file for file in chosen}
     if len(formats) > 1:
         examples = ", ".join(f"{file} ({name})" for name, file in formats.items())
         raise DataError(f"{folder}: the files of a split have one format, but here are {examples}")
-    _check_configs(folder, split, found)
-    return found
+    _check_configs(folder, split, chosen)
+    return chosen
 
 
 def _split_of(file: Path, folder: Path) -> str | None:
     """Return the split that a file's name says, or that of the nearest folder that says one."""
     for part in reversed(file.relative_to(folder).parts):
         words = set(_SEPARATORS.split(part.lower()))
-        found = [split for split, names in SPLITS.items() if words & {*names}]
-        if len(found) > 1:
-            raise DataError(f"{file}: its name says {' and '.join(found)}: rename it, or name the files of each split")
-        if found:
-            return found[0]
+        splits = [split for split, names in SPLITS.items() if words & {*names}]
+        if len(splits) > 1:
+            raise DataError(f"{file}: its name says {' and '.join(splits)}: rename it, or name the files of each split")
+        if splits:
+            return splits[0]
     return None
 
 
@@ -176,17 +176,17 @@ def _check_configs(folder: Path, split: str, files: list[Path]) -> None:
         if len(configs) > 1:
             names = ", ".join(str(config.get("config_name")) for config in configs)
             raise DataError(f"{readme} has several configs ({names}), so the files of none are read: {advice}")
-        stated = {file for config in configs for file in _stated_files(folder, config.get("data_files"), split)}
+        listed = {file for config in configs for file in _listed_files(folder, config.get("data_files"), split)}
     except (yaml.YAMLError, AttributeError, TypeError, LookupError, NotImplementedError, ValueError) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{readme}: its configs cannot be read: {advice}") from None
-    if configs and "data_files" in configs[0] and stated != {file.resolve() for file in files}:
+    if configs and "data_files" in configs[0] and listed != {file.resolve() for file in files}:
         raise DataError(f"{readme} names other files for the split {split!r} (configs) than their names say: {advice}")
 
 
-def _stated_files(folder: Path, data_files: object, split: str) -> set[Path]:
-    """Return the files that `data_files` of a config states for a split."""
+def _listed_files(folder: Path, data_files: object, split: str) -> set[Path]:
+    """Return the files that `data_files` of a config lists for a split."""
     if isinstance(data_files, list) and data_files and isinstance(data_files[0], dict):
         patterns = [entry["path"] for entry in data_files if entry["split"] == split]
     elif isinstance(data_files, dict):

@@ -88,9 +88,9 @@ def check_name(path: Path) -> None:
 
 def check_head(path: Path, head: bytes) -> None:
     """Raise a DataError if the first bytes of a file, after decompression, are of a format that is not read."""
-    for signature, (what, advice) in _SIGNATURES.items():
+    for signature, (description, advice) in _SIGNATURES.items():
         if head.startswith(signature):
-            raise DataError(f"{path} is {what}, by its first bytes: {advice}")
+            raise DataError(f"{path} is {description}, by its first bytes: {advice}")
     if b"\0" in head[:_HEAD]:
         raise DataError(f"{path} is not text: it has a NUL in its first {_HEAD:,} bytes; {READABLE}")
 

@@ -137,24 +137,25 @@ def data_set_batches(
 
 
 def _line_batches(stored, lines, path: Path, size: int) -> Iterator[Batch]:
-    line, consumed, kind = 1, 0, None
+    line, consumed = 1, 0
+    batch_class = None
     while data := _whole_lines(lines, path, line, size):
         position = stored.tell() if stored.seekable() else 0  # a pipe has no known length
         if line == 1:
             data = data.removeprefix(b"\xef\xbb\xbf")
             if b"\n" not in data and b"\r" in data.rstrip(b"\r\n"):
                 raise DataError(f"{path}: {_ONLY_CR}")
-        if kind is None and not data.isspace():
+        if batch_class is None and not data.isspace():
             # The first line that is not blank decides. A damaged object is refused by `JsonLineBatch.rows`.
             start = data.lstrip()
             first_line = start.partition(b"\n")[0].rstrip()
-            kind = TextBatch
+            batch_class = TextBatch
             if has_json_objects(first_line, suffix_of(path)):
                 if is_json_list(first_line):
                     yield from _list_batches(start + lines.read(), path, stored)
                     return
-                kind = JsonLineBatch
-        yield (kind or TextBatch)(str(path), line, position - consumed, data)
+                batch_class = JsonLineBatch
+        yield (batch_class or TextBatch)(str(path), line, position - consumed, data)
         line, consumed = line + data.count(b"\n"), position
 
 
@@ -185,8 +186,8 @@ def _list_batches(data: bytes, path: Path, stored) -> Iterator[JsonListBatch]:
             raise DataError(f"{path}, row {number}: not an object with fields")
     share = (stored.tell() if stored.seekable() else 0) / max(1, len(objects))
     for start in range(0, len(objects), ROWS):
-        some = objects[start : start + ROWS]
-        yield JsonListBatch(str(path), start + 1, share * len(some), some)
+        batch = objects[start : start + ROWS]
+        yield JsonListBatch(str(path), start + 1, share * len(batch), batch)
 
 
 def _table_batches(stored, lines, path: Path, format_: str, names: Sequence[str] | None) -> Iterator[TableBatch]:
@@ -197,7 +198,7 @@ def _table_batches(stored, lines, path: Path, format_: str, names: Sequence[str]
     if b"\r" in head.rstrip(b"\r\n") and b"\n" not in head:
         raise DataError(f"{path}: {_ONLY_CR}")
     # Quotes are part of a text in TSV. "NA" is a text like any other.
-    kind = {"sep": "\t", "quoting": csv.QUOTE_NONE} if format_ == TSV else {}
+    dialect = {"sep": "\t", "quoting": csv.QUOTE_NONE} if format_ == TSV else {}
     try:
         frames = pandas.read_csv(
             _WholeLines(lines),
@@ -206,7 +207,7 @@ def _table_batches(stored, lines, path: Path, format_: str, names: Sequence[str]
             na_filter=False,
             lineterminator="\n",
             chunksize=ROWS,
-            **kind,
+            **dialect,
         )
     except pandas.errors.EmptyDataError:
         return

@@ -130,6 +130,9 @@ def test_a_whole_file_is_a_text_only_if_it_is_text(tmp_path):
     for file in files(tmp_path, ["甲", "", "乙"]):
         texts = [text for _, text in Texts((str(file),), sample_by="document")]
         assert texts == (["甲\n\n乙\n"] if file.suffix == ".txt" else ["甲", None, "乙"])
+    objects = tmp_path / "after_blank_lines"
+    objects.write_text("\n" * 9 + '{"text": "甲"}\n')
+    assert [*Texts((str(objects),), sample_by="document", piece=4)] == [("after_blank_lines:10", "甲")]
     with refused(DataError, "'file'", "line, document"):
         Texts((str(file),), sample_by="file")
 

@@ -274,3 +274,12 @@ def test_a_folder_that_is_a_zip_archive_of_a_table_is_named(tmp_path):
     shutil.move(tmp_path / "laws.xlsx", tmp_path / "laws.csv")
     with refused(TrainingError, tmp_path / "laws.csv", "CSV"):
         load_texts(tmp_path / "laws.csv", ["text"])
+
+
+def test_the_line_about_rows_without_a_text_names_three_files(tmp_path, capsys):
+    files = [tmp_path / f"{number}.txt" for number in range(5)]
+    for file in files:
+        file.write_text("甲\n\n", encoding="utf-8")
+    assert Corpus(files, cache=tmp_path / "cache").documents()["text"][:] == ["甲"] * 5
+    err = capsys.readouterr().err
+    assert f"{files[2]} and 2 more: left out 5 rows" in err and str(files[3]) not in err

@@ -93,7 +93,9 @@ def _batches(sources: Sequence[str], versions: Sequence[str], field: str, sample
             texts, characters = [], 0
     yield {"text": texts}
     if left_out:
-        print(f"{', '.join(sources)}: left out {left_out:,} rows without a text", file=sys.stderr)
+        named = ", ".join(sources[:3])
+        more = f" and {len(sources) - 3:,} more" if len(sources) > 3 else ""
+        print(f"{named}{more}: left out {left_out:,} rows without a text", file=sys.stderr)
 
 
 class DocumentTokenizer:

@@ -1,12 +1,14 @@
 """Data for training: labelled texts of files and data sets, and how they are split."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import datasets
 
-from modeling_roformer.data import data_sets
-
+from ...data import Batch, find_files, has_text, may_be_on_hub, read_batches, text_of
+from ...data.data_sets import load_from_hub, table_of_files
+from ...data.reader import as_document, check_sample_by, data_set_batches
+from ...data.values import texts_of
 from ..errors import TrainingError, raises_training_error
 
 
@@ -19,9 +21,10 @@ def load_data(
     lists: Sequence[str] = (),
     **options,
 ) -> datasets.Dataset:
-    """Load all columns of a file, or of a split of a data set, as `modeling_roformer.data.data_sets.load_data` does.
+    """Load all columns of a file, or of a split of a data set.
 
-    Values of text, JSON, CSV and TSV are strings; those of Parquet and of data sets on the Hub have their own types.
+    Values of text, JSON, CSV and TSV are strings; a field of an object is a column, such as `translation.de`. Values of
+    Parquet and of data sets on the Hub have their own types.
 
     Args:
         source: a .csv, .tsv, .jsonl, .json or .parquet file, or text in UTF-8; all but .parquet may be compressed
@@ -29,13 +32,17 @@ def load_data(
             a data set on the Hub, NAME or NAME:CONFIG.
         split: split of a folder or a data set; a file has none.
         cache: folder for the Arrow files; None for the cache of `datasets`.
-        lists: columns whose values may be lists.
+        lists: columns whose values may be lists; each value of theirs becomes a list of strings.
         options: `column_names` of a .csv or .tsv file without a header; `sample_by="document"`, to read a text file as
             one text; of a data set on the Hub, those of `datasets.load_dataset`.
 
     Raises a TrainingError that names the source if it cannot be read.
     """
-    return data_sets.load_data(source, split, cache, lists=lists, **options)
+    if may_be_on_hub(source):
+        return load_from_hub(source, split, cache, progress=True, **options)
+    files = find_files([source], split)
+    names, by_document = _options_of_files(source, options)
+    return table_of_files(files, str(source), cache, lists=lists, names=names, by_document=by_document)
 
 
 @raises_training_error()
@@ -59,7 +66,44 @@ def load_texts(
     Raises a TrainingError that names source, column and row: there is no such column, or a value is missing, blank, or
     no text.
     """
-    return data_sets.load_texts(source, columns, split, lists=lists, **options)
+    named = columns if isinstance(columns, Mapping) else {name: name for name in columns}
+    texts: dict[str, list] = {name: [] for name in named}
+    has_rows = False
+    for batch in _batches(source, [*named.values()], split, options):
+        for number, values in batch.rows([*named.values()]):
+            has_rows = True
+            for (name, column), value in zip(named.items(), values, strict=True):
+                read = texts_of if name in lists else text_of
+                text = read(value, batch, number, column)
+                parts = text if isinstance(text, list) else [text]
+                if not parts or not all(map(has_text, parts)):
+                    raise TrainingError(f"{batch.where(number, column)} is empty: fill it, or remove the row")
+                texts[name].append(text)
+    if not has_rows:
+        raise TrainingError(f"{source} has no rows")
+    string = datasets.Value("string")
+    features = datasets.Features({name: datasets.List(string) if name in lists else string for name in texts})
+    return datasets.Dataset.from_dict(texts, features)
+
+
+def _batches(source: str | Path, columns: Sequence[str], split: str, options: Mapping) -> Iterator[Batch]:
+    if may_be_on_hub(source):
+        yield from data_set_batches(load_from_hub(source, split, progress=True, **options), columns, str(source))
+        return
+    names, by_document = _options_of_files(source, options)
+    for file in find_files([source], split):
+        batches = read_batches(file, columns, names=names)
+        yield from as_document(batches) if by_document else batches
+
+
+def _options_of_files(source: str | Path, options: Mapping) -> tuple[Sequence[str] | None, bool]:
+    """Return the names of columns, and whether a text file is one text; raise TrainingError for an option of the
+    Hub."""
+    if unknown := {*options} - {"cache", "column_names", "sample_by"}:  # `load_texts` caches nothing of files
+        raise TrainingError(f"{source} is no data set on the Hub: the option {min(unknown)} has no meaning")
+    sample_by = options.get("sample_by", "line")
+    check_sample_by(sample_by)
+    return options.get("column_names"), sample_by == "document"
 
 
 def encode_labels(parts: datasets.DatasetDict, sources: Mapping[str, str], order: Sequence[str] = ()):
@@ -100,7 +144,8 @@ def split_by(
     All rows with the same value are in one part: otherwise a test would ask for what was learned by heart.
     """
     values = datasets.Dataset.from_dict({"value": sorted(set(rows[column]))})
-    asked = {*split_off(values, share, seed)[1]["value"]}
-    is_asked = [value in asked for value in rows[column]]
-    kept, taken = ([number for number, of in enumerate(is_asked) if of is wanted] for wanted in (False, True))
+    chosen = {*split_off(values, share, seed)[1]["value"]}
+    is_chosen = [value in chosen for value in rows[column]]
+    kept = [number for number, taken in enumerate(is_chosen) if not taken]
+    taken = [number for number, taken in enumerate(is_chosen) if taken]
     return rows.select(kept), rows.select(taken)
