@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 # Largest difference that float32 explains, relative to the largest value of the output if that exceeds 1.
-MOST = 5e-5
+FLOAT32_TOLERANCE = 5e-5
 VECTORS = ("last_hidden_state", "pooler_output", "sentence_embedding", "token_embeddings")
-EVERY = 7  # mask every seventh token, as in training
+MASK_INTERVAL = 7  # tokens, as in training
 # From two characters to six hundred: a question, news, law, a review, an encyclopedia, and some Latin letters and
 # digits.
 SENTENCES = (Path(__file__).parent / "sentences.txt").read_text(encoding="utf-8").splitlines()
@@ -35,10 +35,11 @@ class Agreement:
     """Agreement of two models on texts that are run one at a time.
 
     Args:
-        difference: the largest between two output values.
-        scale: the largest value of that output, at least 1.
-        same, answers: number of equal top predictions, and of all.
-        cosines: between the vectors of each text: the mean over its tokens, and the pooled one.
+        difference: largest difference between two output values.
+        scale: largest value of that output, at least 1.
+        same: number of equal top predictions.
+        answers: number of all top predictions.
+        cosines: cosines between the vectors of each text: the mean over its tokens, and the pooled one.
     """
 
     difference: float = 0.0
@@ -50,7 +51,7 @@ class Agreement:
     @property
     def is_exact(self) -> bool:
         """True if float32 explains the difference."""
-        return self.difference <= MOST * self.scale
+        return self.difference <= FLOAT32_TOLERANCE * self.scale
 
     def __str__(self) -> str:
         if self.answers:
@@ -64,8 +65,10 @@ class Agreement:
 
 
 def read_texts(path: str | Path | None) -> list[str]:
-    """Return the texts of a file or a folder, of the column `text` except in text files; without a path, the built-in
-    sentences.
+    """Return the texts of a file or a folder. Without a path, return the built-in sentences.
+
+    Args:
+        path: text files, or other files with a column `text`.
 
     Raises:
         ServingError: the file has no text.
@@ -99,7 +102,7 @@ def examples(
         if _fills_masks(model):
             for row in inputs["input_ids"]:
                 words = np.flatnonzero(~np.isin(row, tokenizer.all_special_ids))
-                row[words[len(words) // 2 % EVERY :: EVERY]] = tokenizer.mask_token_id
+                row[words[len(words) // 2 % MASK_INTERVAL :: MASK_INTERVAL]] = tokenizer.mask_token_id
         yield inputs
 
 
@@ -123,7 +126,7 @@ def compare(
     """
     import torch
 
-    found = {name: Agreement() for name in graphs}
+    agreements = {name: Agreement() for name in graphs}
     for number, inputs in enumerate(examples(model, tokenizer, texts, max_length)):
         expected = graph.outputs_of(model, {name: torch.from_numpy(x) for name, x in inputs.items()})
         expected = {name: x.numpy() for name, x in expected.items()}
@@ -135,32 +138,36 @@ def compare(
                     f"ONNX Runtime cannot run text {number + 1} on {name}: {sentence_of(error)}"
                 ) from None
             outputs = dict(zip(expected, outputs, strict=True))
-            _add(found[name], model, tokenizer, inputs, expected, outputs, counted=number < len(texts))
+            is_one_text = number < len(texts)
+            _add(agreements[name], model, tokenizer, inputs, expected, outputs, counts_predictions=is_one_text)
         advance()
-    return found
+    return agreements
 
 
-def _add(found: Agreement, model, tokenizer, inputs, expected, outputs, counted: bool) -> None:
-    for name, right in expected.items():
-        given = outputs[name].astype(np.float32)
-        if given.shape != right.shape:
-            raise ServingError(f"{name} has shape {given.shape} from the graph, but {right.shape} from PyTorch")
-        difference, scale = float(np.abs(given - right).max()), max(1.0, float(np.abs(right).max()))
-        if not difference / scale <= found.difference / found.scale:  # true of NaN as well
-            found.difference, found.scale = difference, scale
-        if not counted:
+def _add(
+    agreement: Agreement, model, tokenizer, inputs, expected_outputs, graph_outputs, counts_predictions: bool
+) -> None:
+    """Add the outputs for one batch to an agreement, with predictions and cosines if the batch is one text."""
+    for name, expected in expected_outputs.items():
+        output = graph_outputs[name].astype(np.float32)
+        if output.shape != expected.shape:
+            raise ServingError(f"{name} has shape {output.shape} from the graph, but {expected.shape} from PyTorch")
+        difference, scale = float(np.abs(output - expected).max()), max(1.0, float(np.abs(expected).max()))
+        if not difference / scale <= agreement.difference / agreement.scale:  # true of NaN as well
+            agreement.difference, agreement.scale = difference, scale
+        if not counts_predictions:
             continue
         if name in VECTORS:
             mask = inputs["attention_mask"][0] != 0
-            ours, theirs = (x[0][mask].mean(0) if x.ndim == 3 else x[0] for x in (given, right))
-            found.cosines.append(float(ours @ theirs / (np.linalg.norm(ours) * np.linalg.norm(theirs))))
-        elif right.shape[-1] > 1:
-            ours, theirs = (top_answers(name, x, model, tokenizer, inputs) for x in (given, right))
-            found.same += int((ours == theirs).sum())
-            found.answers += theirs.size
+            a, b = (x[0][mask].mean(0) if x.ndim == 3 else x[0] for x in (output, expected))
+            agreement.cosines.append(float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b))))
+        elif expected.shape[-1] > 1:
+            a, b = (top_predictions(name, x, model, tokenizer, inputs) for x in (output, expected))
+            agreement.same += int((a == b).sum())
+            agreement.answers += b.size
 
 
-def top_answers(name, output, model, tokenizer, inputs) -> np.ndarray:
+def top_predictions(name, output, model, tokenizer, inputs) -> np.ndarray:
     """Return the top predictions for one text: words at masks, a class per token, or one class for the text."""
     if output.ndim == 3:
         ids = inputs["input_ids"]

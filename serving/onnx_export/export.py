@@ -18,7 +18,7 @@ from ...output.extras import needs_extra
 from ..errors import ServingError
 from ..model_folder import named_when_unreadable
 from ..prompts import TASKS
-from .agreement import MOST, compare, open_session, read_texts
+from .agreement import FLOAT32_TOLERANCE, compare, open_session, read_texts
 from .graph import LONGEST
 from .quantization import halve, quantize
 from .report import CARD, FLOAT16, FLOAT32, INT8, OnnxReport, card_of
@@ -113,7 +113,7 @@ def export_onnx(
         if not exact.is_exact:
             raise ServingError(
                 f"the outputs of the graph of {saved.folder} differ from PyTorch's by {exact.difference:.1e}; float32 "
-                f"explains at most {MOST * exact.scale:.1e}"
+                f"explains at most {FLOAT32_TOLERANCE * exact.scale:.1e}"
             )
         word_level = write_tokenizer(tokenizer, folder)
         write_config(saved, folder)

@@ -98,9 +98,15 @@ def write_graph(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, path
     with quiet():
         try:
             program = torch.onnx.export(
-                model, (), kwargs=example, output_names=outputs, dynamic_shapes=shapes, opset_version=OPSET,
-                dynamo=True, verbose=False,
-            )  # fmt: skip
+                model,
+                (),
+                kwargs=example,
+                output_names=outputs,
+                dynamic_shapes=shapes,
+                opset_version=OPSET,
+                dynamo=True,
+                verbose=False,
+            )
         except torch.onnx.OnnxExporterError as error:
             cause = sentence_of(error.__cause__ or error)
             raise ServingError(f"torch {torch.__version__} cannot export {type(model).__name__}: {cause}") from None

@@ -24,13 +24,21 @@ if TYPE_CHECKING:
 
 BLOCK = 16
 IN_FLOAT32 = ("self.value.weight",)  # suffixes of the names of weights
-FEWEST_ROWS = 1024  # of an embedding table to quantise
+MIN_QUANTISED_ROWS = 1024  # of an embedding table
 # Sums over many numbers and exponentials exceed float16's range or precision, so they stay in float32, between casts.
 # So does NEZHA's sum over distances, `ScatterElements`, for which ONNX Runtime has no float16 kernel.
 FLOAT32_OPS = (
-    "LayerNormalization", "RMSNormalization", "Softmax", "ReduceMean", "ReduceSum", "Pow", "Sqrt", "Exp", "Div",
+    "LayerNormalization",
+    "RMSNormalization",
+    "Softmax",
+    "ReduceMean",
+    "ReduceSum",
+    "Pow",
+    "Sqrt",
+    "Exp",
+    "Div",
     "ScatterElements",
-)  # fmt: skip
+)
 
 
 def quantize(
@@ -98,7 +106,7 @@ def quantize_rows(graph: GraphProto) -> None:
     weights = {tensor.name: tensor for tensor in graph.initializer}
     for at, node in reversed(list(enumerate(graph.node))):
         tensor = weights.get(node.input[0]) if node.op_type == "Gather" else None
-        if tensor is None or tensor.data_type != TensorProto.FLOAT or tensor.dims[0] < FEWEST_ROWS:
+        if tensor is None or tensor.data_type != TensorProto.FLOAT or tensor.dims[0] < MIN_QUANTISED_ROWS:
             continue
         table, ids, rows = numpy_helper.to_array(tensor), node.input[1], node.output[0]
         scales = np.maximum(np.abs(table).max(-1, keepdims=True), np.finfo(np.float32).tiny) / 127

@@ -84,7 +84,7 @@ class OnnxReport:
 
     def table(self) -> Table:
         """Return the summary as a rich table."""
-        found = self.agreements
+        agreements = self.agreements
         rows = {
             "source": str(self.source),
             "output": str(self.output),
@@ -96,10 +96,10 @@ class OnnxReport:
             "prompts": _prompts(self) or None,
             "token ids": PYTHON_IDS if self.word_level else "also from tokenizer.json",
             "compared on": self.texts,
-            "float32": f"largest difference {found[FLOAT32].difference:.1e}",
-            "int8": str(found[INT8]) if INT8 in found else None,
-            "left in float32": LEFT_IN_FLOAT32 if INT8 in found else None,
-            "float16": str(found[FLOAT16]) if FLOAT16 in found else None,
+            "float32": f"largest difference {agreements[FLOAT32].difference:.1e}",
+            "int8": str(agreements[INT8]) if INT8 in agreements else None,
+            "left in float32": LEFT_IN_FLOAT32 if INT8 in agreements else None,
+            "float16": str(agreements[FLOAT16]) if FLOAT16 in agreements else None,
             "files": ", ".join(self.files),
             "seconds": f"{self.seconds:.1f}",
         }
@@ -129,7 +129,7 @@ def card_of(saved: SavedModel, report: OnnxReport, folder: Path) -> str:
         what=_contents(report),
         texts=report.texts,
         measured="\n".join(
-            f"| `onnx/{file}` | {WEIGHTS[file]} | {_found(report, file)} | {OLDEST[file]} |"
+            f"| `onnx/{file}` | {WEIGHTS[file]} | {_agreement_cell(report, file)} | {OLDEST[file]} |"
             for file in report.agreements
         ),
         int8=IN_INT8 if INT8 in report.agreements else "",
@@ -145,7 +145,7 @@ def card_of(saved: SavedModel, report: OnnxReport, folder: Path) -> str:
 
 
 def _prompts(report: OnnxReport) -> str:
-    """Return the prompts with their tasks, quoted, since blanks at their end count."""
+    """Return the prompts with their tasks. They are quoted, since blanks at their end count."""
     return ", ".join(f"{json.dumps(prompt, ensure_ascii=False)} ({task})" for task, prompt in report.prompts.items())
 
 
@@ -158,7 +158,7 @@ def _contents(report: OnnxReport) -> str:
     return f"the class `{report.architecture}`"
 
 
-def _found(report: OnnxReport, file: str) -> str:
+def _agreement_cell(report: OnnxReport, file: str) -> str:
     agreement = report.agreements[file]
     difference = f"largest difference {agreement.difference:.1e}"
     return difference if file == FLOAT32 or str(agreement) == difference else f"{agreement}; {difference}"
@@ -176,7 +176,7 @@ def _elsewhere(config: dict, report: OnnxReport, quoted: str) -> str:
 
 
 def _metadata(saved: SavedModel, config: dict, report: OnnxReport, vocabulary: dict) -> dict:
-    """Return the metadata for the Hub: fields KEPT from the model's own card, and those of the export."""
+    """Return the metadata for the Hub: the fields KEPT from the model's own card, and the fields of the export."""
     path = saved.folder / CARD
     own = YAML_BLOCK.search(path.read_text(encoding="utf-8")) if path.is_file() else None
     kept = {name: value for name, value in (read_metadata(own[2]) if own else {}).items() if name in KEPT}

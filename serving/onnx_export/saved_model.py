@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 # A protocol buffer, such as an ONNX file, has at most 2 GiB; 16 MiB of it are reserved for the graph.
-MOST_BYTES = 2**31 - 2**24
+MAX_WEIGHT_BYTES = 2**31 - 2**24
 # model_type -> its bare model, where that is not RoFormerModel.
 BARE = {"nezha": "NezhaModel", "bert": "BertModel"}
 
@@ -42,8 +42,11 @@ class SavedModel:
 
 
 def saved_model(directory: str | Path, vectors: bool = False) -> SavedModel:
-    """Check a folder; raise ServingError if its model cannot be exported, with its `vectors` as outputs if so
-    wanted."""
+    """Return the model of a folder; raise ServingError if it cannot be exported.
+
+    Args:
+        vectors: export the vectors of texts instead of the model's own outputs.
+    """
     folder = check_model(directory) if vectors else Path(directory)
     config = read_model_folder(folder)
     if not any((folder / name).is_file() for name in PYTORCH):
@@ -91,15 +94,15 @@ def load_model(saved: SavedModel) -> PreTrainedModel:
 
     from ...registration import public_names, transformers
 
-    kind = getattr(public_names, saved.architecture, None) or getattr(transformers, saved.architecture, None)
-    if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
+    model_class = getattr(public_names, saved.architecture, None) or getattr(transformers, saved.architecture, None)
+    if not (isinstance(model_class, type) and issubclass(model_class, transformers.PreTrainedModel)):
         raise ServingError(
             f"{saved.folder / 'config.json'}: {saved.architecture} is not a model class of this package or of "
             "transformers"
         )
     options = {} if saved.pooling in (None, "pooler") else {"add_pooling_layer": False}
     with named_when_unreadable(saved.folder), no_transformers_bar(), no_warnings("transformers"):
-        model, loading = kind.from_pretrained(
+        model, loading = model_class.from_pretrained(
             saved.folder, dtype=torch.float32, local_files_only=True, output_loading_info=True, **options
         )
     if absent := sorted(loading["missing_keys"]):
@@ -109,10 +112,10 @@ def load_model(saved: SavedModel) -> PreTrainedModel:
             "model again"
         )
     size = 4 * sum(parameter.numel() for parameter in model.parameters())
-    if size > MOST_BYTES:
+    if size > MAX_WEIGHT_BYTES:
         raise ServingError(
             f"{saved.folder} has {size / 1e9:.1f} GB of float32 weights, but an ONNX file holds at most "
-            f"{MOST_BYTES / 1e9:.1f} GB: export a smaller model"
+            f"{MAX_WEIGHT_BYTES / 1e9:.1f} GB: export a smaller model"
         )
     config = model.config
     config.output_attentions = config.output_hidden_states = config.use_cache = False

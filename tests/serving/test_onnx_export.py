@@ -192,9 +192,9 @@ BROKEN = {
 
 def test_weights_that_one_file_cannot_hold_are_refused(run, exported, tmp_path, monkeypatch):
     size = 4 * load_model(saved_model(exported[0])).num_parameters()
-    monkeypatch.setattr(saved_models, "MOST_BYTES", size)
+    monkeypatch.setattr(saved_models, "MAX_WEIGHT_BYTES", size)
     load_model(saved_model(exported[0]))
-    monkeypatch.setattr(saved_models, "MOST_BYTES", size - 1)
+    monkeypatch.setattr(saved_models, "MAX_WEIGHT_BYTES", size - 1)
     code, _, err = run("export-onnx", exported[0], tmp_path / "out")
     assert code == 1
     assert_states(err, exported[0], f"{size / 1e9:.1f} GB", f"{(size - 1) / 1e9:.1f} GB", "ONNX")

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -20,7 +21,201 @@ from modeling_roformer.serving.vectors.encoder import TextEncoder, model_identit
 
 sentence_transformers = pytest.importorskip("sentence_transformers")
 modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
-TEXTS = ["今天天气非常好。", "床前明月光，疑是地上霜", "a"]
+TEXTS = ["今天天气非常好。", "床前明月光，疑是地上霜", "a", "今天天气非常好，" * 20]
+
+
+def pooling(mode, *more):
+    """Return a function that replaces the modules after the encoder of a SentenceTransformer."""
+    return lambda model: [model[0], modules.Pooling(model[0].get_embedding_dimension(), mode), *more]
+
+
+def normalised_tokens(model):
+    return [model[0], modules.Normalize("token_embeddings"), model[1]]
+
+
+def normalised_before_pooling(model):
+    return [model[0], modules.Normalize(), model[1]]
+
+
+def normalised_before_dense(model):
+    return [model[0], model[1], modules.Normalize(), model[2]]
+
+
+POOLING, BERT = "1_Pooling/config.json", "sentence_bert_config.json"
+OLDER_CLS = {"word_embedding_dimension": 32, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+OLDER_MEAN = {"word_embedding_dimension": 32, "pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}
+SHORT_TOKENIZER = {"model_max_length": 20}
+HIDDEN_STATES = {"text": {"method": "forward", "method_output_name": ["hidden_states", 0]}}
+ONLY_ENCODER = '[{"type": "x.Transformer", "path": "0_Transformer"}]'
+WITHOUT_FOLDER = '[{"type": "x.Pooling", "path": "gone"}]'
+SIM = list  # the modules of RoFormer-Sim: its encoder, [CLS], and its pooler as a Dense
+
+# The model, its modules, and its files: JSON fields to set, the whole text, or None for no file.
+SAME_VECTORS = {
+    "mean": ("word", pooling("mean"), {}),
+    "cls": ("word", pooling("cls"), {}),
+    "sqrt": ("word", pooling("mean_sqrt_len_tokens"), {}),
+    "mean of length 1": ("word", pooling("mean", modules.Normalize()), {}),
+    "cls of length 1": ("word", pooling("cls", modules.Normalize()), {}),
+    "sqrt of length 1": ("word", pooling("mean_sqrt_len_tokens", modules.Normalize()), {}),
+    "older field of cls": ("word", pooling("mean"), {POOLING: json.dumps(OLDER_CLS)}),
+    "older field of mean": ("word", pooling("cls"), {POOLING: json.dumps(OLDER_MEAN)}),
+    "sim": ("sim", SIM, {}),
+    "length": ("word", pooling("mean"), {BERT: '{"max_seq_length": 9, "do_lower_case": false}'}),
+    "length beside the tokenizer's": (
+        "word",
+        pooling("mean"),
+        {BERT: '{"max_seq_length": 40}', "tokenizer_config.json": SHORT_TOKENIZER},
+    ),
+    "length without modules": (
+        "word",
+        pooling("mean"),
+        {BERT: '{"max_seq_length": 40}', "tokenizer_config.json": SHORT_TOKENIZER, "modules.json": None},
+    ),
+}
+# The same, and the facts of the refusal.
+REFUSED = {
+    "max": ("word", pooling("max"), {}, ["SentenceTransformer", "max"]),
+    "mean and max": ("word", pooling(("mean", "max")), {}, ["SentenceTransformer", "mean", "max"]),
+    "Dense": ("word", pooling("mean", modules.Dense(32, 8)), {}, ["SentenceTransformer", "Dense"]),
+    "truncated vectors": (
+        "word",
+        pooling("mean"),
+        {"config_sentence_transformers.json": {"truncate_dim": 4}},
+        ["truncate_dim"],
+    ),
+    "length of queries": ("word", pooling("mean"), {BERT: {"query_length": 8}}, ["query_length"]),
+    "length of documents": ("word", pooling("mean"), {BERT: {"document_length": 8}}, ["document_length"]),
+    "expanded queries": (
+        "word",
+        pooling("mean"),
+        {BERT: {"query_expansion": {"strategy": "fixed", "length": 8}}},
+        ["query_expansion"],
+    ),
+    "arguments of the tokenizer": (
+        "word",
+        pooling("mean"),
+        {BERT: {"processing_kwargs": {"text": {"max_length": 8}}}},
+        ["processing_kwargs"],
+    ),
+    "small letters": (
+        "word",
+        pooling("mean"),
+        {BERT: {"do_lower_case": True}, "tokenizer_config.json": {"do_lower_case": False}},
+        ["do_lower_case"],
+    ),
+    "first hidden states": ("word", pooling("mean"), {BERT: {"modality_config": HIDDEN_STATES}}, ["modality_config"]),
+    "cls of a triplet matcher": ("bi", pooling("cls"), {}, ["cls"]),
+    "a number as pooling": ("word", pooling("cls"), {POOLING: '{"pooling_mode": [1]}'}, ["by 1"]),
+    "normalised tokens": ("word", normalised_tokens, {}, ["Normalize", "mean"]),
+    "normalised before pooling": ("word", normalised_before_pooling, {}, ["Normalize", "mean"]),
+    "normalised elsewhere": (
+        "word",
+        pooling("mean", modules.Normalize(module_output_name="elsewhere")),
+        {},
+        ["Normalize"],
+    ),
+    "normalised before Dense": ("sim", normalised_before_dense, {}, ["Normalize"]),
+    "residual Dense": ("sim", SIM, {"2_Dense/config.json": {"use_residual": True}}, ["Dense"]),
+    "Dense of tokens": ("sim", SIM, {"2_Dense/config.json": {"module_input_name": "token_embeddings"}}, ["Dense"]),
+    "Dense to elsewhere": ("sim", SIM, {"2_Dense/config.json": {"module_output_name": "elsewhere"}}, ["Dense"]),
+    # sentence-transformers takes tanh for an activation of another package.
+    "activated Dense": (
+        "sim",
+        SIM,
+        {"2_Dense/config.json": {"activation_function": "somewhere.Identity"}},
+        ["Dense"],
+    ),
+    "damaged Dense": ("sim", SIM, {"2_Dense/model.safetensors": "damaged"}, []),
+    "damaged length": ("word", pooling("mean"), {BERT: "["}, []),
+    "no encoder": ("word", pooling("mean"), {"modules.json": ONLY_ENCODER}, []),
+    "empty modules": ("word", pooling("mean"), {"modules.json": ""}, []),
+    "modules in no list": ("word", pooling("mean"), {"modules.json": "{}"}, []),
+    "a number as module": ("word", pooling("mean"), {"modules.json": "[1]"}, []),
+    "nested modules": ("word", pooling("mean"), {"modules.json": "[" * 100_000}, []),
+    "module without a folder": ("word", pooling("mean"), {"modules.json": WITHOUT_FOLDER}, []),
+    "modules in no UTF-8": ("word", pooling("mean"), {"modules.json": "\ud800"}, []),
+}
+
+
+@pytest.fixture
+def folder_of(saved, tmp_path):
+    """Return a function that saves a model with modules of sentence-transformers and changes files of its folder."""
+
+    def folder_of(kind, choose_modules, files):
+        folder = shutil.copytree(saved(kind), tmp_path / "model")
+        model = sentence_transformers.SentenceTransformer(str(saved(kind)), device="cpu")
+        parts = choose_modules(model)
+        sentence_transformers.SentenceTransformer(modules=parts, device="cpu").save(str(tmp_path / "library"))
+        for path in (tmp_path / "library").iterdir():  # all but the model itself, whose class the library changes
+            if path.is_dir():
+                shutil.copytree(path, folder / path.name, dirs_exist_ok=True)
+            elif path.name in ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"):
+                shutil.copy(path, folder)
+        for name, content in files.items():
+            if isinstance(content, dict):
+                content = json.dumps(json.loads((folder / name).read_text(encoding="utf-8")) | content)
+            if content is None:
+                (folder / name).unlink()
+            else:
+                (folder / name).write_text(content, encoding="utf-8", errors="surrogatepass")
+        return folder
+
+    return folder_of
+
+
+def on_page(folder):
+    with torch.no_grad():
+        return vectors(ServedModel(folder), TEXTS, TEXTS)[0].numpy()
+
+
+def hide_library(monkeypatch):
+    """Make the import of sentence-transformers fail, as where it is not installed."""
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+
+
+@pytest.mark.parametrize("case", SAME_VECTORS)
+def test_vectors_are_those_of_sentence_transformers_with_and_without_the_library(folder_of, monkeypatch, case):
+    folder = folder_of(*SAME_VECTORS[case])
+    expected = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+    found = TextEncoder(folder, device="cpu")(TEXTS)
+    np.testing.assert_allclose(found, expected, atol=4e-6, rtol=1e-6)
+    hide_library(monkeypatch)
+    np.testing.assert_array_equal(TextEncoder(folder, device="cpu")(TEXTS), found)
+    if BERT not in SAME_VECTORS[case][2]:  # the page reads longer texts
+        lengths = np.linalg.norm(expected, axis=1, keepdims=True)
+        np.testing.assert_allclose(on_page(folder), expected / lengths, atol=2e-6)
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_vectors_that_cannot_be_made_are_refused_with_and_without_the_library(folder_of, monkeypatch, case):
+    *arguments, facts = REFUSED[case]
+    folder = folder_of(*arguments)
+    # The file that is damaged or, if it can be read, the list of modules.
+    file = {"damaged Dense": "2_Dense", "damaged length": BERT}.get(case, "modules.json")
+    with refused(ServingError, folder / file, *facts) as with_library:
+        TextEncoder(folder)
+    hide_library(monkeypatch)
+    with refused(ServingError) as without_library:
+        TextEncoder(folder)
+    assert str(without_library.value) == str(with_library.value)
+
+
+@pytest.mark.parametrize("case", ["residual Dense", "Dense of tokens", "Dense to elsewhere", "activated Dense"])
+def test_sentence_transformers_computes_other_vectors_by_a_dense_that_is_refused(folder_of, saved, case):
+    *arguments, _ = REFUSED[case]
+    changed, own = (
+        sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+        for folder in (folder_of(*arguments), saved("sim"))
+    )
+    assert changed.shape != own.shape or np.abs(changed - own).max() > 0.01
+
+
+def test_a_model_in_a_subfolder_is_refused(folder_of):
+    folder = folder_of("word", pooling("cls"), {})
+    (folder / "config.json").rename(folder / "1_Pooling" / "config.json")
+    with refused(ServingError, folder, "subfolder", "SentenceTransformer"):
+        TextEncoder(folder)
 
 
 @pytest.fixture
@@ -36,26 +231,6 @@ def pooled(saved, tmp_path):
         return folder
 
     return pooled
-
-
-@pytest.mark.parametrize("mode", ["mean", "cls", "mean_sqrt_len_tokens"])
-def test_vectors_are_those_of_sentence_transformers(pooled, saved, mode):
-    for more in ([], [modules.Normalize()]):
-        folder = pooled(mode, *more)
-        expected = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
-        found = TextEncoder(folder, device="cpu")(TEXTS)
-        np.testing.assert_allclose(found, expected, atol=4e-6)
-    with torch.no_grad():
-        on_page, _ = vectors(ServedModel(folder), TEXTS, TEXTS)
-    np.testing.assert_allclose(on_page.numpy(), expected, atol=2e-6)
-
-
-def test_the_fields_of_older_versions(pooled, tmp_path):
-    expected = TextEncoder(pooled("cls"), device="cpu")(TEXTS)
-    path = tmp_path / "cls" / "1_Pooling" / "config.json"
-    older = {"word_embedding_dimension": 32, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
-    path.write_text(json.dumps(older))
-    np.testing.assert_array_equal(TextEncoder(tmp_path / "cls", device="cpu")(TEXTS), expected)
 
 
 def test_another_pooling_is_another_model(pooled, tmp_path):
@@ -75,131 +250,14 @@ def test_another_pooling_is_another_model(pooled, tmp_path):
     )
 
 
-def test_vectors_that_cannot_be_made_are_refused(pooled, saved, tmp_path):
-    for mode, *more in (("max",), (("mean", "max"),), ("mean", modules.Dense(32, 8))):
-        with refused(ServingError, "modules.json", "SentenceTransformer", "max" if not more else "Dense"):
-            TextEncoder(pooled(mode, *more))
-    for file, field, value in (
-        ("config_sentence_transformers.json", "truncate_dim", 4),
-        ("sentence_bert_config.json", "query_length", 8),
-        ("sentence_bert_config.json", "document_length", 8),
-        ("sentence_bert_config.json", "query_expansion", {"strategy": "fixed", "length": 8}),
-        ("sentence_bert_config.json", "processing_kwargs", {"text": {"max_length": 8}}),
-        ("sentence_bert_config.json", "do_lower_case", True),
-        (
-            "sentence_bert_config.json",
-            "modality_config",
-            {"text": {"method": "forward", "method_output_name": ["hidden_states", 0]}},
-        ),
-    ):
-        shutil.rmtree(tmp_path / "mean")
-        path = pooled("mean") / file
-        path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
-        settings = path.with_name("tokenizer_config.json")
-        settings.write_text(json.dumps({**json.loads(settings.read_text()), "do_lower_case": False}))
-        with refused(ServingError, "modules.json", field):
-            TextEncoder(tmp_path / "mean")
-    bi = shutil.copytree(saved("bi"), tmp_path / "bi")
-    for name in ("modules.json", "1_Pooling"):
-        (shutil.copytree if name == "1_Pooling" else shutil.copy)(pooled("cls") / name, bi / name)
-    with refused(ServingError, bi / "modules.json", "cls"):
-        TextEncoder(bi)
-    folder = pooled("cls")
-    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": [1]}')
-    with refused(ServingError, folder / "modules.json", "by 1"):
-        TextEncoder(folder)
-    inside = '[{"type": "x.Transformer", "path": "0_Transformer"}]'
-    for text in (inside, "", "{}", "[1]", "[" * 100_000, '[{"type": "x.Pooling", "path": "gone"}]', "\ud800"):
-        (folder / "modules.json").write_text(text, errors="surrogatepass")
-        with refused(ServingError, folder / "modules.json"):
-            TextEncoder(folder)
-    (folder / "config.json").rename(folder / "1_Pooling" / "config.json")
-    with refused(ServingError, folder, "subfolder", "SentenceTransformer"):
-        TextEncoder(folder)
-
-
-def test_a_normalisation_of_something_else_than_the_vector_is_refused(pooled, saved, tmp_path):
-    """A Normalize of tokens, or of what a later module reads, makes other vectors than one at the end."""
-    for number, normalisation in enumerate((modules.Normalize("token_embeddings"), modules.Normalize())):
-        encoder = modules.Transformer(str(saved("word")))
-        parts = [encoder, normalisation, modules.Pooling(encoder.get_embedding_dimension(), "mean")]
-        folder = tmp_path / str(number)
-        sentence_transformers.SentenceTransformer(modules=parts, device="cpu").save(str(folder))
-        with refused(ServingError, folder / "modules.json", "Normalize", "mean"):
-            TextEncoder(folder)
-    with refused(ServingError, "modules.json", "Normalize"):
-        TextEncoder(pooled("mean", modules.Normalize(module_output_name="elsewhere")))
-    model = sentence_transformers.SentenceTransformer(str(saved("sim")), device="cpu")
-    parts = [model[0], model[1], modules.Normalize(), model[2]]
-    sentence_transformers.SentenceTransformer(modules=parts, device="cpu").save(str(tmp_path / "sim"))
-    with refused(ServingError, tmp_path / "sim" / "modules.json", "Normalize"):
-        TextEncoder(tmp_path / "sim")
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"use_residual": True},
-        {"module_input_name": "token_embeddings"},
-        {"module_output_name": "elsewhere"},
-        {"activation_function": "somewhere.Identity"},  # for which sentence-transformers takes tanh
-    ],
-)
-def test_a_dense_that_computes_something_else_than_the_pooler_is_refused(saved, tmp_path, settings):
-    folder = tmp_path / "sim"
-    model = sentence_transformers.SentenceTransformer(str(saved("sim")), device="cpu")
-    model.save(str(folder))
-    path = folder / "2_Dense" / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
-    theirs = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
-    ours = model.encode(TEXTS)
-    assert theirs.shape != ours.shape or np.abs(theirs - ours).max() > 0.01
-    with refused(ServingError, folder / "modules.json", "Dense"):
-        TextEncoder(folder)
-
-
-def test_the_dense_of_roformer_sim_is_its_pooler(saved, tmp_path):
+def test_a_trained_dense_is_refused(saved, tmp_path):
     """Training with sentence-transformers changes the Dense, and leaves the model's own pooler as it was."""
     model = sentence_transformers.SentenceTransformer(str(saved("sim")), device="cpu")
-    model.save(str(tmp_path / "same"))
-    np.testing.assert_allclose(TextEncoder(tmp_path / "same", device="cpu")(TEXTS), model.encode(TEXTS), atol=2e-6)
     with torch.no_grad():
         model[2].linear.weight.mul_(2)
     model.save(str(tmp_path / "trained"))
     with refused(ServingError, tmp_path / "trained" / "modules.json", "Dense", "pooler", "SentenceTransformer"):
         TextEncoder(tmp_path / "trained")
-    (tmp_path / "trained" / "2_Dense" / "model.safetensors").write_bytes(b"damaged")
-    with refused(ServingError, tmp_path / "trained" / "2_Dense"):
-        TextEncoder(tmp_path / "trained")
-
-
-def test_the_length_that_older_versions_state(pooled):
-    folder, long = pooled("mean"), "今天天气非常好，" * 20
-    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 9, "do_lower_case": false}')
-    model = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
-    assert model.max_seq_length == 9
-    encoder = TextEncoder(folder, device="cpu")
-    np.testing.assert_allclose(encoder([long]), model.encode([long]), atol=2e-6)
-    assert len(encoder.rows("x", [long]).tokens[0]) == 9
-    (folder / "sentence_bert_config.json").write_text("[")
-    with refused(ServingError, folder / "sentence_bert_config.json"):
-        TextEncoder(folder)
-
-
-@pytest.mark.parametrize("listed", [True, False])
-def test_the_older_statement_of_a_length_replaces_the_tokenizers(pooled, listed):
-    """It does so in sentence-transformers, if the folder has a list of modules."""
-    folder, long = pooled("mean"), "今天天气非常好，" * 20
-    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 40}')
-    path = folder / "tokenizer_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "model_max_length": 20}))
-    if not listed:
-        (folder / "modules.json").unlink()
-    model = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
-    assert model.max_seq_length == (40 if listed else 20)
-    encoder = TextEncoder(folder, device="cpu")
-    assert encoder.max_length == model.max_seq_length
-    np.testing.assert_allclose(encoder([long]), model.encode([long]), atol=2e-6)
 
 
 def test_vectors_with_another_stated_length_are_not_mixed(pooled, tmp_path):
