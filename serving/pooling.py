@@ -1,4 +1,4 @@
-"""Kinds of the one vector that a saved model makes of a text."""
+"""Pooling of a saved model: the one vector that it makes of a text."""
 
 import json
 import re
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 MODULES = "modules.json"
 SQRT = "mean_sqrt_len_tokens"
 _MATCHER = ["RoFormerForTripletMatching"]
-# Fields of sentence-transformers before version 6, which had one for each kind.
-_OLDER = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
-# `is_normalised` reads the first if it is at the end, and the second is for training.
+# Fields of sentence-transformers before version 6, which had one for each pooling.
+_OLDER_FIELDS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
+# `is_normalised` reads Normalize, which has to be at the end. Dropout is for training.
 _WITHOUT_EFFECT = ("Normalize", "Dropout")
-# What a module of sentence-transformers reads and writes.
-_INPUT_AND_OUTPUT = ("module_input_name", "module_output_name")
+# Fields of a module that name its input and its output.
+_INPUT_AND_OUTPUT_FIELDS = ("module_input_name", "module_output_name")
 # Fields of sentence_bert_config.json that change vectors.
-_OF_ENCODER = ("query_length", "document_length", "query_expansion", "processing_kwargs")
+_ENCODER_FIELDS = ("query_length", "document_length", "query_expansion", "processing_kwargs")
 
 
 def check_model(directory: str | Path) -> Path:
@@ -41,8 +41,9 @@ def check_model(directory: str | Path) -> Path:
 
 
 def pooling_of(folder: Path, config: dict) -> str:
-    """Return the kind of vectors of a saved encoder, from its configuration and from the files of
-    sentence-transformers.
+    """Return the pooling of a saved encoder.
+
+    It is read from the configuration and from the files of sentence-transformers.
 
     Returns:
         "pooler": RoFormer-Sim's pooler, a linear layer over [CLS]; "bi": the normalised mean over tokens, of a
@@ -59,19 +60,19 @@ def pooling_of(folder: Path, config: dict) -> str:
         return own
     modules = modules_of(folder)
     with named_when_unreadable(path):
-        stated = _stated(folder, modules)
-    if stated == [SQRT] and (own == "bi" or is_normalised(folder)):  # the length of the vector is then 1
-        stated = ["mean"]
+        poolings = _poolings_and_options(folder, modules)
+    if poolings == [SQRT] and (own == "bi" or is_normalised(folder)):  # the length of the vector is then 1
+        poolings = ["mean"]
     expected = {"pooler": ["cls", "Dense"], "bi": ["mean"], "mean": ["mean"]}[own]
-    if stated == expected and (own != "pooler" or _has_pooler_as_dense(dict(modules)["Dense"], folder)):
+    if poolings == expected and (own != "pooler" or _has_pooler_as_dense(dict(modules)["Dense"], folder)):
         return own
-    if own == "mean" and stated in (["cls"], [SQRT]):
-        return stated[0]
-    what = ", ".join(map(str, stated))
-    if stated == expected:
-        what = f"a Dense without the weights of the model's pooler ({dict(modules)['Dense']})"
+    if own == "mean" and poolings in (["cls"], [SQRT]):
+        return poolings[0]
+    description = ", ".join(map(str, poolings)) or "no pooling"
+    if poolings == expected:
+        description = f"a Dense without the weights of the model's pooler ({dict(modules)['Dense']})"
     raise ServingError(
-        f"{path} makes vectors by {what or 'no pooling'}, which is not supported for this model: compute them with "
+        f"{path} makes vectors by {description}, which is not supported for this model: compute them with "
         f"SentenceTransformer if its modules fit these weights, or remove the file for the model's own vectors"
     )
 
@@ -95,8 +96,8 @@ def pool(outputs: "ModelOutput", attention_mask: "torch.Tensor", pooling: str, l
 
     Args:
         attention_mask: shape (b, s), with padding on the right.
-        pooling: what `pooling_of` returned.
-        left_out: first tokens of each text, those of its prompt, that the vector leaves out.
+        pooling: pooling as `pooling_of` returns it.
+        left_out: number of the first tokens of each text that the vector leaves out; they belong to its prompt.
     """
     import torch
 
@@ -117,11 +118,11 @@ def pool(outputs: "ModelOutput", attention_mask: "torch.Tensor", pooling: str, l
     return means * count.sqrt().to(means.dtype) if pooling == SQRT else means
 
 
-def stated_length(folder: Path) -> int | None:
-    """Return the maximum number of tokens of a text that older versions of sentence-transformers state, or None.
+def length_of_older_versions(folder: Path) -> int | None:
+    """Return the maximum number of tokens that older versions of sentence-transformers wrote, or None.
 
-    Later versions state it as the tokenizer's `model_max_length`. They prefer the older statement, and read it only
-    with a list of modules.
+    Later versions write it as the tokenizer's `model_max_length`. They prefer the older field, and read it only with a
+    list of modules.
     """
     if not modules_of(folder):
         return None
@@ -129,31 +130,35 @@ def stated_length(folder: Path) -> int | None:
     return length if isinstance(length, int) and length > 0 else None
 
 
-def _stated(folder: Path, modules: list[tuple[str, Path]]) -> list[str]:
-    """Return the names of the modules after the encoder, for pooling its kinds, and of options that change vectors."""
-    found = []
+def _poolings_and_options(folder: Path, modules: list[tuple[str, Path]]) -> list[str]:
+    """Return the poolings, and the names of other modules after the encoder and of options that change vectors."""
+    names = []
     for number, (name, place) in enumerate(modules, 1):
         if name == "Pooling":
             settings = read_json(place / "config.json")
             chosen = [key for key, value in settings.items() if key.startswith("pooling_mode_") and value]
-            older = [_OLDER.get(key, key.removeprefix("pooling_mode_")) for key in chosen] or ["mean"]
-            kinds = settings.get("pooling_mode", older)
-            found += [kinds] if isinstance(kinds, str) else kinds
+            older = [_OLDER_FIELDS.get(key, key.removeprefix("pooling_mode_")) for key in chosen] or ["mean"]
+            poolings = settings.get("pooling_mode", older)
+            names += [poolings] if isinstance(poolings, str) else poolings
         elif name not in ("Transformer", *_WITHOUT_EFFECT):
-            found.append(name)
+            names.append(name)
         elif name == "Normalize":
             settings = read_json(place / "config.json", default={})
             is_last = all(later in _WITHOUT_EFFECT for later, _ in modules[number:])
             if not (is_last and _is_of_vectors(settings)):
-                found.append(name)
-    whole = read_json(folder / "config_sentence_transformers.json", default={})
+                names.append(name)
+    settings = read_json(folder / "config_sentence_transformers.json", default={})
     encoder = read_json(folder / "sentence_bert_config.json", default={})
-    found += [name for name in _OF_ENCODER if encoder.get(name)]
-    found += ["modality_config"] * (not _is_of_last_states(encoder))
+    names += [name for name in _ENCODER_FIELDS if encoder.get(name)]
+    if not _is_of_last_states(encoder):
+        names.append("modality_config")
     # Our tokenizer has the same field, and lower-cases by default.
     lowers = read_json(folder / "tokenizer_config.json", default={}).get("do_lower_case", True)
-    found += ["do_lower_case"] * bool(encoder.get("do_lower_case") and not lowers)
-    return found + ["truncate_dim"] * (whole.get("truncate_dim") is not None)
+    if encoder.get("do_lower_case") and not lowers:
+        names.append("do_lower_case")
+    if settings.get("truncate_dim") is not None:
+        names.append("truncate_dim")
+    return names
 
 
 def _is_of_last_states(encoder: dict) -> bool:
@@ -165,7 +170,7 @@ def _is_of_last_states(encoder: dict) -> bool:
 
 def _is_of_vectors(settings: dict) -> bool:
     """Return whether a module reads and writes the vectors of texts, as it does by default."""
-    return all(settings.get(name) in (None, "sentence_embedding") for name in _INPUT_AND_OUTPUT)
+    return all(settings.get(name) in (None, "sentence_embedding") for name in _INPUT_AND_OUTPUT_FIELDS)
 
 
 def _has_pooler_as_dense(place: Path, folder: Path) -> bool:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 TASKS = ("query", "document")
 FILE = "config_sentence_transformers.json"
 # The documentation of sentence-transformers says that `encode_document` takes these as well; it does not (6.2).
-_NOT_TAKEN = ("passage", "corpus")
+_IGNORED_NAMES = ("passage", "corpus")
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Prompts:
     def __bool__(self) -> bool:
         return bool(self.query or self.document)
 
-    def of(self, task: str) -> str:
+    def prompt_for(self, task: str) -> str:
         """Return the prompt for a query or a document."""
         if task not in TASKS:
             raise ServingError(f"task is {task!r}; expected one of {', '.join(TASKS)}")
@@ -45,7 +45,10 @@ class Prompts:
 
 
 def prompts_of(folder: Path, pooling: str) -> Prompts:
-    """Return the prompts of a saved encoder with this kind of vectors, which `pooling_of` returned.
+    """Return the prompts of a saved encoder.
+
+    Args:
+        pooling: kind of its vectors, as `pooling_of` returns it.
 
     Raises:
         ServingError: sentence-transformers makes vectors of them that are not supported, or they cannot be read.
@@ -54,27 +57,27 @@ def prompts_of(folder: Path, pooling: str) -> Prompts:
     if not modules:  # sentence-transformers does not read the file then
         return Prompts()
     settings = read_json(path, default={})
-    found = settings.get("prompts") or {}
-    if not isinstance(found, dict) or not all(isinstance(prompt, str | None) for prompt in found.values()):
-        raise ServingError(f"{path}: prompts is {found!r}; expected an object of texts")
-    found = dict.fromkeys(TASKS, "") | {name: prompt or "" for name, prompt in found.items()}
-    for name in _NOT_TAKEN:
-        if found.get(name) and not found["document"]:
+    stored = settings.get("prompts") or {}
+    if not isinstance(stored, dict) or not all(isinstance(prompt, str | None) for prompt in stored.values()):
+        raise ServingError(f"{path}: prompts is {stored!r}; expected an object of texts")
+    texts = dict.fromkeys(TASKS, "") | {name: prompt or "" for name, prompt in stored.items()}
+    for name in _IGNORED_NAMES:
+        if texts.get(name) and not texts["document"]:
             raise ServingError(
                 f"{path} has a prompt {name!r} and none called 'document', the one that encode_document of "
                 f"sentence-transformers takes: give {name!r} that name, or remove it"
             )
     default = settings.get("default_prompt_name")
-    if default is not None and default not in found:
-        raise ServingError(f"{path}: default_prompt_name is {default!r}, but prompts has only {', '.join(found)}")
-    if default is not None and found[default] and default not in TASKS:
+    if default is not None and default not in texts:
+        raise ServingError(f"{path}: default_prompt_name is {default!r}, but prompts has only {', '.join(texts)}")
+    if default is not None and texts[default] and default not in TASKS:
         raise ServingError(
             f"{path}: default_prompt_name is {default!r}, a prompt that is neither for queries nor for documents: "
             "compute the vectors with `encode` of SentenceTransformer, or name that prompt query and document"
         )
     poolings = [read_json(place / "config.json") for name, place in modules if name == "Pooling"]
     pooled = all(settings.get("include_prompt", True) for settings in poolings)
-    prompts = Prompts(found["query"], found["document"], found.get(default, ""), pooled)
+    prompts = Prompts(texts["query"], texts["document"], texts.get(default, ""), pooled)
     if prompts and not pooled and pooling == "pooler":
         raise ServingError(
             f"{path} has prompts that the pooling leaves out (include_prompt), which the model's pooler cannot: compute"

@@ -19,7 +19,7 @@ from ..errors import ServingError
 from ..model_folder import named_when_unreadable
 from ..prompts import TASKS
 from .agreement import FLOAT32_TOLERANCE, compare, open_session, read_texts
-from .graph import LONGEST
+from .graph import MAX_LENGTH
 from .quantization import halve, quantize
 from .report import CARD, FLOAT16, FLOAT32, INT8, OnnxReport, card_of
 from .saved_model import load_model, saved_model
@@ -128,7 +128,7 @@ def export_onnx(
             texts=f"{len(sentences):,} texts {source}",
             agreements=agreements,
             word_level=word_level,
-            prompts={task: prompt for task in TASKS if saved.prompts and (prompt := saved.prompts.of(task))},
+            prompts={task: prompt for task in TASKS if saved.prompts and (prompt := saved.prompts.prompt_for(task))},
             note="its language model, which uses a cache, is left out" if saved.leaves_language_model else None,
             files=sorted([CARD, *(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())]),
             seconds=time.perf_counter() - started,
@@ -138,9 +138,9 @@ def export_onnx(
 
 
 def longest_input(config: PreTrainedConfig) -> int:
-    """Return the most tokens of a text to compare outputs on; a table of positions may have fewer."""
+    """Return the maximum number of tokens of a text to compare outputs on; a table of positions may have fewer."""
     has_table = config.model_type == "bert" or getattr(config, "position_encoding", "rotary") == "learned"
-    return min(LONGEST, config.max_position_embeddings) if has_table else LONGEST
+    return min(MAX_LENGTH, config.max_position_embeddings) if has_table else MAX_LENGTH
 
 
 def write_config(saved: SavedModel, folder: Path) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Names of the dynamic dimensions.
 BATCH, CHOICES, LENGTH = "batch_size", "num_choices", "sequence_length"
-LONGEST = 2048  # tokens of a text to compare on: ONNX Runtime's attention stores whole matrices
+MAX_LENGTH = 2048  # tokens of a text to compare on: ONNX Runtime's attention stores whole matrices
 TEXTS = ("今天天气很好，我想去公园玩。", "很短。")
 OPSET = 20  # on ONNX Runtime since 1.17; torch writes it with IR version 10, on ONNX Runtime since 1.18
 LEFT_OUT = ("past_key_values", "cache", "hidden_states", "attentions", "cross_attentions", "loss")
@@ -49,7 +49,7 @@ def sequences_of(model: PreTrainedModel) -> int | None:
 
 
 def encode(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: list[str], max_length: int = LONGEST
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: list[str], max_length: int = MAX_LENGTH
 ) -> dict[str, torch.Tensor]:
     """Return the inputs for a batch with one example per text, of shape (batch, length) or (batch, n, length).
 

@@ -10,12 +10,20 @@ from ...tokenization.vocabulary import has_words
 from ..errors import ServingError
 from ..model_folder import read_model_folder
 
-FILL, DOCUMENT, SEGMENTS, TRIPLET, RANK, COMPARE, CLASSIFY, ENTITIES, ANSWER, WRITE = TABS = (
-    "fill", "document", "segments", "triplet", "rank", "compare", "classify", "entities", "answer", "write",
-)  # fmt: skip
+FILL = "fill"
+DOCUMENT = "document"
+SEGMENTS = "segments"
+TRIPLET = "triplet"
+RANK = "rank"
+COMPARE = "compare"
+CLASSIFY = "classify"
+ENTITIES = "entities"
+ANSWER = "answer"
+WRITE = "write"
+TABS = (FILL, DOCUMENT, SEGMENTS, TRIPLET, RANK, COMPARE, CLASSIFY, ENTITIES, ANSWER, WRITE)  # in the page's order
 WITH_VECTORS = (COMPARE, RANK, TRIPLET)
 # Task on the Hub -> tabs. Every model has the tab SEGMENTS as well.
-_TABS = {
+_TABS_OF_TASK = {
     "fill-mask": (FILL, DOCUMENT, *WITH_VECTORS),
     "text-classification": (CLASSIFY,),
     "token-classification": (ENTITIES,),
@@ -23,9 +31,7 @@ _TABS = {
     "text-generation": (WRITE,),
     "translation": (WRITE,),
 }
-
-
-LONGEST = 4096  # tokens of an input, by default
+MAX_LENGTH = 4096  # tokens of an input, by default
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,7 @@ def _tabs(folder: Path, config: dict, task: str, architecture: str | None, word_
     elif task == "feature-extraction" and architecture.endswith("Model") and not config.get("is_encoder_decoder"):
         tabs = WITH_VECTORS
     else:
-        tabs = _TABS.get(task, ())
+        tabs = _TABS_OF_TASK.get(task, ())
     if not tabs:
         raise ServingError(
             f"{folder} holds a {architecture}, for which the page has no tab. It shows masked language models, "

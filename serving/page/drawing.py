@@ -8,8 +8,8 @@ from .fill_mask import Filled, Words
 from .served_model import Reading
 from .similarity import Triplet
 
-DRAWN = 600  # most tokens of a text that are drawn
-SHOWN = 160  # characters of a long document shown on each side of a mask
+MAX_TOKENS = 600  # of a text that are drawn
+CONTEXT = 160  # characters of a long document that are drawn on each side of a mask or an answer
 
 
 def both(chinese: str, english: str) -> str:
@@ -23,6 +23,18 @@ def _answer(*parts: str) -> str:
 
 def _note(text: str) -> str:
     return f'<p class="note">{escape(text)}</p>'
+
+
+def _text(html: str) -> str:
+    return f'<p class="text">{html}</p>'
+
+
+def _marked(text: str) -> str:
+    return f"<mark>{escape(text)}</mark>"
+
+
+def _sides(parts: list[str]) -> str:
+    return f'<div class="sides">{"".join(parts)}</div>'
 
 
 def _heading(text: str) -> str:
@@ -67,11 +79,11 @@ def _filled_text(filled: Filled) -> str:
     """Draw the text with the best word in place of each mask; shorten a long text to the parts around its masks."""
     parts, pieces = filled.text.split(filled.mask), []
     for i, part in enumerate(parts):
-        start, end = SHOWN * (i > 0), SHOWN * (i < len(parts) - 1)  # of the part, next to a mask
+        start, end = CONTEXT * (i > 0), CONTEXT * (i < len(parts) - 1)  # of the part, next to a mask
         if len(part) > start + end:
             part = f"{part[:start]} … {part[len(part) - end :]}"
-        pieces += [f"<mark>{escape(filled.words[i - 1][0][0])}</mark>" if i else "", escape(part)]
-    return f'<p class="text">{"".join(pieces)}</p>'
+        pieces += [_marked(filled.words[i - 1][0][0]) if i else "", escape(part)]
+    return _text("".join(pieces))
 
 
 def filled(result: Filled) -> str:
@@ -79,7 +91,7 @@ def filled(result: Filled) -> str:
     for number, words in enumerate(result.words, 1):
         title = _heading(both(f"第 {number} 个", f"mask {number}")) if len(result.words) > 1 else ""
         lists.append(f"<div>{title}{bars(words)}</div>")
-    return _answer(_filled_text(result), f'<div class="sides">{"".join(lists)}</div>', notes(result.reading))
+    return _answer(_filled_text(result), _sides(lists), notes(result.reading))
 
 
 def filled_document(whole: Filled, alone: list[Words]) -> str:
@@ -89,32 +101,32 @@ def filled_document(whole: Filled, alone: list[Words]) -> str:
         titles = both("读了全文", "whole document"), both("只读这一句", "sentence alone")
         lists += [f"<div>{_heading(title + mask)}{bars(best)}</div>" for title, best in zip(titles, words, strict=True)]
     length = _note(both(f"{len(whole.text):,} 个字符", f"{len(whole.text):,} characters"))
-    sides = f'<div class="sides">{"".join(lists)}</div>'
-    return _answer(length, notes(whole.reading), sides, _filled_text(whole))
+    return _answer(length, notes(whole.reading), _sides(lists), _filled_text(whole))
 
 
 def segmented(segments: list[tuple[str, bool]], reading: Reading) -> str:
     tokens = []
-    shown = list(zip(segments, reading.ids, reading.offsets, strict=True))[:DRAWN]
+    shown = list(zip(segments, reading.ids, reading.offsets, strict=True))[:MAX_TOKENS]
     for (token, is_unknown), number, offsets in shown:
-        kind = " special" if offsets is None else " unknown" if is_unknown else ""
-        where = "–" if offsets is None else f"{offsets[0]}–{offsets[1]}"
-        tokens.append(f'<div class="token{kind}"><b>{escape(token)}</b><span>{number}</span><span>{where}</span></div>')
+        style = " special" if offsets is None else " unknown" if is_unknown else ""
+        place = "–" if offsets is None else f"{offsets[0]}–{offsets[1]}"
+        box = f"<b>{escape(token)}</b><span>{number}</span><span>{place}</span>"
+        tokens.append(f'<div class="token{style}">{box}</div>')
     unknown = sum(is_unknown for _, is_unknown in segments)
-    said = [both("每格：词、编号、在文中的位置", "each box: token, id, characters in the text")]
+    sentences = [both("每格：词、编号、在文中的位置", "each box: token, id, characters in the text")]
     if unknown:
-        said.append(both(f"{unknown:,} 个不在词表中", f"{unknown:,} not in the vocabulary"))
-    if len(segments) > DRAWN:
-        said.append(both(f"只画出前 {DRAWN} 个", f"only the first {DRAWN} are shown"))
-    return _answer(f'<div class="tokens">{"".join(tokens)}</div>', notes(reading), *map(_note, said))
+        sentences.append(both(f"{unknown:,} 个不在词表中", f"{unknown:,} not in the vocabulary"))
+    if len(segments) > MAX_TOKENS:
+        sentences.append(both(f"只画出前 {MAX_TOKENS} 个", f"only the first {MAX_TOKENS} are shown"))
+    return _answer(f'<div class="tokens">{"".join(tokens)}</div>', notes(reading), *map(_note, sentences))
 
 
 def triplet(result: Triplet) -> str:
     names = {name: both(f"{name} 更接近 A", f"{name} is closer to A") for name in "BC"}
-    said = names.get(result.closer, both("B 与 C 同样接近 A", "B and C are equally close to A"))
-    kind = both("概率", "probability") if result.are_probabilities else both("余弦", "cosine with A")
+    verdict = names.get(result.closer, both("B 与 C 同样接近 A", "B and C are equally close to A"))
+    unit = both("概率", "probability") if result.are_probabilities else both("余弦", "cosine with A")
     scores = sorted(result.scores.items())
-    return _answer(f'<p class="text"><mark>{said}</mark></p>', _note(kind), bars(scores), notes(*result.readings))
+    return _answer(_text(_marked(verdict)), _note(unit), bars(scores), notes(*result.readings))
 
 
 def ranked(texts: list[str], cosines: list[float], readings: list[Reading]) -> str:
@@ -140,20 +152,21 @@ def matrix(texts: list[str], cosines: list[list[float]], readings: list[Reading]
 
 
 def classified(scores: list[tuple[str, float]], readings: list[Reading]) -> str:
-    return _answer(f'<p class="text"><mark>{escape(scores[0][0])}</mark></p>', bars(scores), notes(*readings))
+    return _answer(_text(_marked(scores[0][0])), bars(scores), notes(*readings))
 
 
-def answered(found: list[dict], context: str) -> str:
-    best = found[0]
-    start = max(best["start"] - SHOWN, 0)
-    before, after = context[start : best["start"]], context[best["end"] : best["end"] + SHOWN]
-    marked = f"{'… ' * (start > 0)}{escape(before)}<mark>{escape(best['answer'])}</mark>{escape(after)}"
-    more = " …" if best["end"] + SHOWN < len(context) else ""
-    return _answer(f'<p class="text">{marked}{more}</p>', bars((answer["answer"], answer["score"]) for answer in found))
+def answered(answers: list[dict], context: str) -> str:
+    best = answers[0]
+    start = max(best["start"] - CONTEXT, 0)
+    before, after = context[start : best["start"]], context[best["end"] : best["end"] + CONTEXT]
+    left = "… " if start > 0 else ""
+    right = " …" if best["end"] + CONTEXT < len(context) else ""
+    text = _text(f"{left}{escape(before)}{_marked(best['answer'])}{escape(after)}{right}")
+    return _answer(text, bars((answer["answer"], answer["score"]) for answer in answers))
 
 
 def written(texts: list[str], reading: Reading) -> str:
-    return _answer(*(f'<p class="text">{escape(text)}</p>' for text in texts), notes(reading))
+    return _answer(*(_text(escape(text)) for text in texts), notes(reading))
 
 
 def labelled(spans: list[dict], reading: Reading) -> str:
@@ -166,4 +179,4 @@ def labelled(spans: list[dict], reading: Reading) -> str:
         at = span["end"]
     pieces.append(escape(reading.part[at:]))
     none = "" if spans else _note(both("没有找到", "nothing was found"))
-    return _answer(f'<p class="text">{"".join(pieces)}</p>', none, notes(reading))
+    return _answer(_text("".join(pieces)), none, notes(reading))

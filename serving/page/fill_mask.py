@@ -8,7 +8,7 @@ import torch
 from ..errors import ServingError
 from .served_model import Reading, ServedModel
 
-MASKS = 16  # each mask needs memory for logits over the whole vocabulary
+MAX_MASKS = 16  # each mask needs memory for logits over the whole vocabulary
 Words = list[tuple[str, float]]  # with their probabilities, best first
 # A sentence with the mark that ends it. A full stop ends one only before a space.
 _SENTENCE = re.compile(r"(?:[^。！？!?\n.]|\.(?!\s|$))*[。！？!?\n.]?")
@@ -30,8 +30,8 @@ def fill(served: ServedModel, text: str, top_k: int = 5) -> Filled:
     tokenizer, mask = served.tokenizer, served.tokenizer.mask_token
     if mask not in served.checked(text):
         raise ServingError(f"the text has no {mask}: write {mask} in place of the missing word")
-    if text.count(mask) > MASKS:
-        raise ServingError(f"the text has {text.count(mask):,} {mask}; this page fills at most {MASKS}")
+    if text.count(mask) > MAX_MASKS:
+        raise ServingError(f"the text has {text.count(mask):,} {mask}; this page fills at most {MAX_MASKS}")
     reading = served.read(text, around=tokenizer.mask_token_id)
     masked = [i for i, token in enumerate(reading.ids) if token == tokenizer.mask_token_id]
     hidden_states = served.model.base_model(served.ids(reading)).last_hidden_state

@@ -5,9 +5,10 @@ import torch
 from ..errors import ServingError
 from .served_model import ServedModel
 
-ANSWERS = 3
-LONGEST_ANSWER = 30  # tokens
-WINDOW, OVERLAP = 512, 128  # tokens of a window, question included, and those that it shares with the next
+MAX_ANSWERS = 3
+MAX_ANSWER_LENGTH = 30  # tokens
+WINDOW = 512  # tokens of a window, question included
+OVERLAP = 128  # tokens that a window shares with the next
 
 
 @torch.inference_mode()
@@ -24,16 +25,22 @@ def answer_question(served: ServedModel, question: str, context: str) -> tuple[l
     """
     question, context = served.checked(question, "the question"), served.checked(context, "the document")
     tokenizer, longest = served.tokenizer, min(served.longest, WINDOW)
-    asked = len(tokenizer(question, add_special_tokens=False)["input_ids"])
-    room = longest - asked - tokenizer.num_special_tokens_to_add(pair=True)
+    question_tokens = len(tokenizer(question, add_special_tokens=False)["input_ids"])
+    room = longest - question_tokens - tokenizer.num_special_tokens_to_add(pair=True)
     if room < 1:
         raise ServingError(
-            f"the question has {asked} tokens and leaves no room for the document: a model reads {longest} at once"
+            f"the question has {question_tokens} tokens and leaves no room for the document: a model reads {longest} "
+            "at once"
         )
     encoded = tokenizer(
-        question, context, truncation="only_second", max_length=longest, stride=min(OVERLAP, room // 2),
-        return_overflowing_tokens=True, return_offsets_mapping=True,
-    )  # fmt: skip
+        question,
+        context,
+        truncation="only_second",
+        max_length=longest,
+        stride=min(OVERLAP, room // 2),
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+    )
     windows = []  # offsets of the document's tokens, and their start and end logits, of shape (2, tokens)
     for i, offsets in enumerate(encoded["offset_mapping"]):
         inputs = {name: torch.tensor([encoded[name][i]]) for name in tokenizer.model_input_names if name in encoded}
@@ -46,8 +53,8 @@ def answer_question(served: ServedModel, question: str, context: str) -> tuple[l
     scores: dict[tuple[int, int], float] = {}
     for offsets, logits in windows:
         start, end = (logits - total).exp()
-        products = torch.outer(start, end).triu().tril(LONGEST_ANSWER - 1)
-        best = products.flatten().topk(min(4 * ANSWERS, products.numel()))
+        products = torch.outer(start, end).triu().tril(MAX_ANSWER_LENGTH - 1)
+        best = products.flatten().topk(min(4 * MAX_ANSWERS, products.numel()))
         for score, index in zip(best.values.tolist(), best.indices.tolist(), strict=True):
             first, last = divmod(index, len(offsets))
             if score > 0:
@@ -55,7 +62,7 @@ def answer_question(served: ServedModel, question: str, context: str) -> tuple[l
                 scores[span] = max(scores.get(span, 0.0), score)
     if not scores:
         raise ServingError("no answer was found in the document")
-    best = sorted(scores.items(), key=lambda item: -item[1])[:ANSWERS]
+    best = sorted(scores.items(), key=lambda item: -item[1])[:MAX_ANSWERS]
     return [
         {"score": score, "start": start, "end": end, "answer": context[start:end]} for (start, end), score in best
     ], context

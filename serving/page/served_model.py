@@ -13,12 +13,12 @@ from ..errors import ServingError
 from ..model_folder import named_when_unreadable
 from ..pooling import pooling_of
 from ..prompts import Prompts, prompts_of
-from .abilities import LONGEST, TRIPLET, WRITE, Abilities, abilities_of
+from .abilities import MAX_LENGTH, TRIPLET, WRITE, Abilities, abilities_of
 
-# Most characters of a text per token that is read: English has about 5, Chinese 2. Longer texts are refused
+# Maximum characters of a text per token that is read: English has about 5, Chinese 2. Longer texts are refused
 # untokenized.
-CHARACTERS = 8
-LINES = 64
+CHARACTERS_PER_TOKEN = 8
+MAX_LINES = 64
 
 _AUTO_CLASSES = {
     "fill-mask": "AutoModelForMaskedLM",
@@ -56,7 +56,7 @@ class ServedModel:
         ServingError: the page cannot show the folder's model, or it cannot be loaded.
     """
 
-    def __init__(self, folder: str | Path, max_length: int = LONGEST):
+    def __init__(self, folder: str | Path, max_length: int = MAX_LENGTH):
         folder = Path(folder)
         self.abilities: Abilities = abilities_of(folder)
         with named_when_unreadable(folder):
@@ -65,7 +65,7 @@ class ServedModel:
         self.model.to(device_of())
         limits = max_length, self.abilities.positions or max_length, self.tokenizer.model_max_length
         self.longest: int = min(limits)
-        self.longest_text: int = CHARACTERS * max_length
+        self.longest_text: int = CHARACTERS_PER_TOKEN * max_length
         self.is_matcher: bool = hasattr(self.model, "triplet_loss")
         self._folder = folder
 
@@ -76,12 +76,12 @@ class ServedModel:
 
     @cached_property
     def pooling(self) -> str:
-        """Kind of vector, as of `pooling_of`."""
+        """Pooling, as `pooling_of` returns it."""
         return pooling_of(self._folder, self.model.config.to_dict())
 
     @cached_property
     def prompts(self) -> Prompts:
-        """Prompts of the model, as of `prompts_of`."""
+        """Prompts of the model, as `prompts_of` returns them."""
         return prompts_of(self._folder, self.pooling)
 
     @cached_property
@@ -109,8 +109,8 @@ class ServedModel:
     def checked_lines(self, text: object, name: str) -> list[str]:
         """Return the non-empty lines of a text; raise ServingError if there are too many."""
         lines = [line.strip() for line in self.checked(text, name).splitlines() if line.strip()]
-        if len(lines) > LINES:
-            raise ServingError(f"{name} are {len(lines)} lines; this page compares at most {LINES}")
+        if len(lines) > MAX_LINES:
+            raise ServingError(f"{name} are {len(lines)} lines; this page compares at most {MAX_LINES}")
         return lines
 
     def read(self, text: object, *, around: int | None = None, name: str = "the text") -> Reading:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 from ...output.extras import needs_extra
 from ..errors import ServingError
-from .abilities import LONGEST, abilities_of
+from .abilities import MAX_LENGTH, abilities_of
 
-HOST, PORT, WAITING = "127.0.0.1", 7860, 64  # only this machine; Gradio's port
+HOST = "127.0.0.1"  # only this machine
+PORT = 7860  # Gradio's
+MAX_WAITING = 64  # requests in the queue
 _FONTS = ("system-ui", "Noto Sans CJK SC", "Source Han Sans SC", "PingFang SC", "Microsoft YaHei", "sans-serif")
 
 
@@ -18,8 +20,8 @@ def serve(
     *,
     host: str = HOST,
     port: int = PORT,
-    max_length: int = LONGEST,
-    waiting: int = WAITING,
+    max_length: int = MAX_LENGTH,
+    waiting: int = MAX_WAITING,
     tell: Callable[[str], None] = print,
 ) -> None:
     """Serve the page until the process is interrupted.
@@ -29,7 +31,7 @@ def serve(
         host: address of this machine to listen on; "0.0.0.0" listens on all of them, for other machines.
         port: 0 selects a free port.
         max_length: longest input in tokens.
-        waiting: most requests in the queue; further ones are refused.
+        waiting: maximum requests in the queue; further ones are refused.
         tell: called with the page's address when it is ready.
 
     Raises:
@@ -57,7 +59,7 @@ def serve(
             return
 
 
-def application(folder: str | Path, max_length: int = LONGEST, waiting: int = WAITING):
+def application(folder: str | Path, max_length: int = MAX_LENGTH, waiting: int = MAX_WAITING):
     """Return the page as an ASGI application, titled with the model's name; the arguments are those of `serve`."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     with needs_extra("page", ServingError):
@@ -69,11 +71,20 @@ def application(folder: str | Path, max_length: int = LONGEST, waiting: int = WA
     served = ServedModel(folder, max_length)
     page = build(served).queue(max_size=waiting, default_concurrency_limit=1, api_open=False)
     return gr.mount_gradio_app(
-        FastAPI(title=served.abilities.name, openapi_url=None), page, path="/", theme=_theme(gr),
-        css_paths=Path(__file__).parent / "style.css", footer_links=[], run_history=False, show_error=False,
-        ssr_mode=False, mcp_server=False, enable_monitoring=False, pwa=False,
+        FastAPI(title=served.abilities.name, openapi_url=None),
+        page,
+        path="/",
+        theme=_theme(gr),
+        css_paths=Path(__file__).parent / "style.css",
+        footer_links=[],
+        run_history=False,
+        show_error=False,
+        ssr_mode=False,
+        mcp_server=False,
+        enable_monitoring=False,
+        pwa=False,
         max_file_size=1,  # no tab takes files
-    )  # fmt: skip
+    )
 
 
 def _theme(gr):
@@ -81,10 +92,16 @@ def _theme(gr):
     fonts = [gr.themes.Font(name) for name in _FONTS]
     theme = gr.themes.Soft(primary_hue="teal", neutral_hue="slate", font=fonts, font_mono=[gr.themes.Font("monospace")])
     return theme.set(
-        block_title_padding="0", block_title_text_weight="500", block_title_background_fill="none",
-        block_title_background_fill_dark="none", block_title_text_color="*neutral_600",
+        block_title_padding="0",
+        block_title_text_weight="500",
+        block_title_background_fill="none",
+        block_title_background_fill_dark="none",
+        block_title_text_color="*neutral_600",
         block_title_text_color_dark="*neutral_300",
         # Contrast of 3 to 1 with its surroundings, so that the fields are visible (WCAG 2.2).
-        input_border_width="1px", input_border_color="*neutral_500", input_border_color_dark="*neutral_400",
-        input_border_color_focus="*primary_600", input_border_color_focus_dark="*primary_300",
-    )  # fmt: skip
+        input_border_width="1px",
+        input_border_color="*neutral_500",
+        input_border_color_dark="*neutral_400",
+        input_border_color_focus="*primary_600",
+        input_border_color_focus_dark="*primary_300",
+    )

@@ -26,10 +26,13 @@ class Triplet:
 def vectors(
     served: ServedModel, texts: list[str], names: list[str], prompts: list[str] | None = None
 ) -> tuple[torch.Tensor, list[Reading]]:
-    """Return normalised vectors in float32, of shape (n, hidden_size), as `pooling_of` says.
+    """Return normalised vectors in float32, of shape (n, hidden_size), with the model's pooling.
 
-    Texts are run one at a time, so that memory does not grow with their number. `prompts` are put before them: by
-    default the one for texts that are neither queries nor documents.
+    Texts are run one at a time, so that memory does not grow with their number.
+
+    Args:
+        names: names of the texts in messages.
+        prompts: a prompt before each text; the default is the prompt for texts that are neither queries nor documents.
     """
     prompts = prompts or [served.prompts.default] * len(texts)
     readings = [
@@ -41,9 +44,9 @@ def vectors(
         ids = served.ids(reading)
         left_out = tokens_left_out(served.tokenizer, served.prompts, prompt)
         rows.append(pool(served.model.base_model(ids), torch.ones_like(ids), served.pooling, left_out))
-    found = F.normalize(torch.cat(rows).float().cpu(), dim=-1)
-    _check_finite(found.sum().item())
-    return found, readings
+    normalised = F.normalize(torch.cat(rows).float().cpu(), dim=-1)
+    _check_finite(normalised.sum().item())
+    return normalised, readings
 
 
 def _check_finite(value: float) -> None:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from html import escape
+from typing import NamedTuple
 
 import gradio as gr
 
@@ -20,83 +21,101 @@ _log = logging.getLogger(__name__)
 _LINE, _TEXT, _LINES, _DOCUMENT = 2, 5, 8, 16  # visible lines of a field
 
 
-def _ask(task: Callable, draw: Callable) -> Callable:
-    """Return a function that runs a task and draws its result, a tuple or one value, as HTML."""
-    return lambda served, *texts: draw(*(found if isinstance(found := task(served, *texts), tuple) else (found,)))
+class _Tab(NamedTuple):
+    title: str
+    button: str
+    fields: dict[str, int]  # label -> visible lines
+    task: Callable  # its arguments are the model and the texts of the fields
+    draw: Callable  # returns the HTML of the task's result
 
 
-# Tab -> title, button, fields with their visible lines, and the function that makes HTML of the texts.
 _TABS = {
-    abilities.FILL: (
-        "填词 Fill masks", "填词 Fill",
+    abilities.FILL: _Tab(
+        "填词 Fill masks",
+        "填词 Fill",
         {"文本，在 [MASK] 处填词 · A text, with [MASK] in place of each missing word": _TEXT},
-        _ask(fill, drawing.filled),
+        fill,
+        drawing.filled,
     ),
-    abilities.DOCUMENT: (
-        "长文档 Document", "读全文并填词 Read and fill",
+    abilities.DOCUMENT: _Tab(
+        "长文档 Document",
+        "读全文并填词 Read and fill",
         {"长文档，在 [MASK] 处填词 · A long document, with [MASK] in place of each missing word": _DOCUMENT},
-        _ask(fill_document, drawing.filled_document),
+        fill_document,
+        drawing.filled_document,
     ),
-    abilities.SEGMENTS: ("分词 Tokens", "分词 Segment", {"文本 A text": _TEXT}, _ask(segments, drawing.segmented)),
-    abilities.TRIPLET: (
-        "三元组 Triplets", "比较 Compare", {"A": _LINE, "B": _LINE, "C": _LINE}, _ask(triplet, drawing.triplet),
+    abilities.SEGMENTS: _Tab("分词 Tokens", "分词 Segment", {"文本 A text": _TEXT}, segments, drawing.segmented),
+    abilities.TRIPLET: _Tab(
+        "三元组 Triplets", "比较 Compare", {"A": _LINE, "B": _LINE, "C": _LINE}, triplet, drawing.triplet
     ),
-    abilities.RANK: (
-        "排序 Rank cases", "排序 Rank", {"查询 Query": _LINE, "案例，每行一个 · Cases, one per line": _LINES},
-        _ask(rank, drawing.ranked),
+    abilities.RANK: _Tab(
+        "排序 Rank cases",
+        "排序 Rank",
+        {"查询 Query": _LINE, "案例，每行一个 · Cases, one per line": _LINES},
+        rank,
+        drawing.ranked,
     ),
-    abilities.COMPARE: (
-        "相似度 Sentences", "比较 Compare", {"句子，每行一句 · Sentences, one per line": _LINES},
-        _ask(compare, drawing.matrix),
+    abilities.COMPARE: _Tab(
+        "相似度 Sentences",
+        "比较 Compare",
+        {"句子，每行一句 · Sentences, one per line": _LINES},
+        compare,
+        drawing.matrix,
     ),
-    abilities.CLASSIFY: (
-        "分类 Classify", "分类 Classify", {"文本 A text": _LINES, "第二个文本（可空） A second text, for pairs": _LINE},
-        _ask(classify, drawing.classified),
+    abilities.CLASSIFY: _Tab(
+        "分类 Classify",
+        "分类 Classify",
+        {"文本 A text": _LINES, "第二个文本（可空） A second text, for pairs": _LINE},
+        classify,
+        drawing.classified,
     ),
-    abilities.ENTITIES: ("标注 Label words", "标注 Label", {"文本 A text": _TEXT}, _ask(entities, drawing.labelled)),
-    abilities.ANSWER: (
-        "问答 Answer", "回答 Answer", {"问题 Question": _LINE, "文档 Document": _DOCUMENT},
-        _ask(answer_question, drawing.answered),
+    abilities.ENTITIES: _Tab("标注 Label words", "标注 Label", {"文本 A text": _TEXT}, entities, drawing.labelled),
+    abilities.ANSWER: _Tab(
+        "问答 Answer",
+        "回答 Answer",
+        {"问题 Question": _LINE, "文档 Document": _DOCUMENT},
+        answer_question,
+        drawing.answered,
     ),
-    abilities.WRITE: ("生成 Write", "生成 Write", {"文本 A text": _TEXT}, _ask(write, drawing.written)),
-}  # fmt: skip
+    abilities.WRITE: _Tab("生成 Write", "生成 Write", {"文本 A text": _TEXT}, write, drawing.written),
+}
 
 
 def build(served: ServedModel) -> gr.Blocks:
     """Return the page of a model. It computes one request at a time, on all cores."""
     with gr.Blocks(title=served.abilities.name, analytics_enabled=False) as page:
         gr.HTML(drawing.heading(served.abilities, served.longest))
-        for tab in served.abilities.tabs:
-            _add(served, tab)
+        for name in served.abilities.tabs:
+            _add(served, name, _TABS[name])
     return page
 
 
-def _add(served: ServedModel, tab: str) -> None:
-    title, button, fields, ask = _TABS[tab]
-    examples = (CHINESE if served.is_chinese else ENGLISH)[tab]
-    with gr.Tab(title, id=tab, elem_id=tab):
+def _add(served: ServedModel, name: str, tab: _Tab) -> None:
+    examples = (CHINESE if served.is_chinese else ENGLISH)[name]
+    with gr.Tab(tab.title, id=name, elem_id=name):
         with gr.Row():
             with gr.Column():
                 # The browser truncates pasted text to one character more than the server accepts.
                 boxes = [
                     gr.Textbox(label=label, lines=lines, max_lines=2 * lines, max_length=served.longest_text + 1)
-                    for label, lines in fields.items()
+                    for label, lines in tab.fields.items()
                 ]
-                asked = gr.Button(button, variant="primary")
+                button = gr.Button(tab.button, variant="primary")
             with gr.Column():
-                drawn = gr.HTML(elem_id=f"{tab}-answer", min_height=120)
-        clicked = gr.Examples(examples, boxes, label="例子 Examples", cache_examples=False)
-        event = {"fn": _answering(served, ask), "inputs": boxes, "outputs": drawn, "concurrency_id": "model"}
-        asked.click(**event, api_name=tab)
-        clicked.load_input_event.then(**event, api_visibility="private")
+                answer = gr.HTML(elem_id=f"{name}-answer", min_height=120)
+        shown_examples = gr.Examples(examples, boxes, label="例子 Examples", cache_examples=False)
+        event = {"fn": _function_of(served, tab), "inputs": boxes, "outputs": answer, "concurrency_id": "model"}
+        button.click(**event, api_name=name)
+        shown_examples.load_input_event.then(**event, api_visibility="private")
 
 
-def _answering(served: ServedModel, ask: Callable) -> Callable:
-    """Return a function that shows a visitor the package's own errors and hides all others."""
+def _function_of(served: ServedModel, tab: _Tab) -> Callable:
+    """Return the function from the texts of a tab to HTML. It shows the package's own errors and hides all others."""
 
-    def answered(*texts: str) -> str:
+    def answer(*texts: str) -> str:
         try:
-            return ask(served, *texts)
+            result = tab.task(served, *texts)
+            return tab.draw(*result) if isinstance(result, tuple) else tab.draw(result)
         except ServingError as error:
             sentence = sentence_of(error)
         except Exception:
@@ -104,4 +123,4 @@ def _answering(served: ServedModel, ask: Callable) -> Callable:
             sentence = "the server failed; see its log"
         raise gr.Error(escape(sentence), print_exception=False)
 
-    return answered
+    return answer

@@ -4,7 +4,7 @@ import torch
 
 from .served_model import Reading, ServedModel
 
-NEW_TOKENS = 64
+MAX_NEW_TOKENS = 64
 SAMPLES = 3
 
 
@@ -12,7 +12,7 @@ def segments(served: ServedModel, text: str) -> tuple[list[tuple[str, bool]], Re
     """Return the tokens that are read of a text, and for each whether it is unknown."""
     reading, unknown = served.read(text), served.tokenizer.unk_token_id
     tokens = served.tokenizer.convert_ids_to_tokens(reading.ids)
-    return [(token, id == unknown) for token, id in zip(tokens, reading.ids, strict=True)], reading
+    return [(token, id_ == unknown) for token, id_ in zip(tokens, reading.ids, strict=True)], reading
 
 
 @torch.inference_mode()
@@ -31,9 +31,9 @@ def classify(served: ServedModel, text: str, second: str = "") -> tuple[list[tup
 def entities(served: ServedModel, text: str) -> tuple[list[dict], Reading]:
     """Return the labelled spans of the text that is read, with `entity`, `score`, `start` and `end`."""
     reading = served.read(text)
-    found = served.pipeline(reading.part, aggregation_strategy="simple")
+    spans = served.pipeline(reading.part, aggregation_strategy="simple")
     return [
-        {"entity": span["entity_group"], **{name: span[name] for name in ("score", "start", "end")}} for span in found
+        {"entity": span["entity_group"], **{name: span[name] for name in ("score", "start", "end")}} for span in spans
     ], reading
 
 
@@ -44,6 +44,6 @@ def write(served: ServedModel, text: str) -> tuple[list[str], Reading]:
     ids = served.ids(reading)
     translates = served.model.config.is_encoder_decoder
     options = {"num_beams": 4} if translates else {"do_sample": True, "top_p": 0.95, "num_return_sequences": SAMPLES}
-    written = served.model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=NEW_TOKENS, **options)
+    written = served.model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=MAX_NEW_TOKENS, **options)
     new = written if translates else written[:, ids.shape[1] :]
     return served.tokenizer.batch_decode(new, skip_special_tokens=True), reading

@@ -13,7 +13,7 @@ from ...output.console import no_transformers_bar, no_warnings
 from ...output.device import device_of
 from ..errors import ServingError
 from ..model_folder import TOKENIZER_FILES, named_when_unreadable, read_model_folder
-from ..pooling import SQRT, check_model, is_normalised, pool, pooling_of, stated_length
+from ..pooling import SQRT, check_model, is_normalised, length_of_older_versions, pool, pooling_of
 from ..prompts import prompts_of, tokens_left_out
 
 if TYPE_CHECKING:
@@ -21,30 +21,32 @@ if TYPE_CHECKING:
 
 DTYPES = ("float32", "bfloat16", "float16")
 BATCH_TOKENS = 16_384
-# Default for the most tokens of a text, so that a very long text does not exhaust memory. It is a constant, because
-# vectors must not depend on the machine.
-LONGEST = 8192
-_TOKENIZED = 256  # texts tokenized at once: their ids are Python lists for a moment
-# Files of a saved model that its vectors depend on.
-_IDENTITY = ("config.json", *TOKENIZER_FILES, "tokenizer_config.json", "*.safetensors", "*.bin")
+# Upper bound of the default length in tokens, so that a very long text does not exhaust memory. It is a constant,
+# because vectors must not depend on the machine.
+MAX_LENGTH = 8192
+_TEXTS_AT_ONCE = 256  # texts tokenized at once: their ids are Python lists for a moment
+# Files of a saved model on which its vectors depend.
+_MODEL_FILES = ("config.json", *TOKENIZER_FILES, "tokenizer_config.json", "*.safetensors", "*.bin")
 
 
 def model_identity(folder: Path) -> str:
-    """Return the SHA-256 of a model's configuration, tokenizer and weights, of its normalisation, and of its pooling
-    and prompts where they are not what a model has by default."""
-    found = hashlib.sha256()
+    """Return the SHA-256 of a model's configuration, tokenizer and weights, and of its normalisation.
+
+    Its pooling and its prompts are included if they differ from those that a model has by default.
+    """
+    digest = hashlib.sha256()
     pooling = pooling_of(folder, read_model_folder(folder))
     if pooling in ("cls", SQRT):
-        found.update(f"{pooling}\0".encode())
+        digest.update(f"{pooling}\0".encode())
     if is_normalised(folder):
-        found.update(b"normalised\0")
+        digest.update(b"normalised\0")
     if prompts := prompts_of(folder, pooling):
-        found.update(json.dumps([prompts.query, prompts.document, prompts.pooled]).encode() + b"\0")
-    for path in sorted({path for pattern in _IDENTITY for path in folder.glob(pattern)}):
-        found.update(f"{path.name}\0{path.stat().st_size}\0".encode())
+        digest.update(json.dumps([prompts.query, prompts.document, prompts.pooled]).encode() + b"\0")
+    for path in sorted({path for pattern in _MODEL_FILES for path in folder.glob(pattern)}):
+        digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
         with open(path, "rb") as file:
-            hashlib.file_digest(file, lambda: found)
-    return found.hexdigest()
+            hashlib.file_digest(file, lambda: digest)
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class Rows:
 class TextEncoder:
     """Encoder of texts with a saved model.
 
-    `pooling` is the kind of vector, as of `pooling_of`.
+    `pooling` is the kind of vector that `pooling_of` returns.
 
     Args:
         directory: the model's folder.
@@ -82,9 +84,9 @@ class TextEncoder:
         longest: upper bound of that default; None for no bound.
         overlap: do not truncate texts, but split them into chunks of `max_length` tokens, each with the last `overlap`
             tokens of the one before; see `rows`.
-        dtype: in which the model computes, one of `DTYPES`; the vectors are float32.
+        dtype: dtype of the model, one of `DTYPES`; the vectors are float32.
         device: cpu, or an accelerator, such as cuda or cuda:1; see `device_of`.
-        batch_tokens: most tokens of a batch, padding included.
+        batch_tokens: maximum tokens of a batch, padding included.
 
     Raises:
         ServingError: the model has no vectors of texts, or a text cannot be encoded.
@@ -98,7 +100,7 @@ class TextEncoder:
         directory: str | Path,
         *,
         max_length: int | None = None,
-        longest: int | None = LONGEST,
+        longest: int | None = MAX_LENGTH,
         overlap: int | None = None,
         dtype: str = "float32",
         device: str | None = None,
@@ -148,33 +150,34 @@ class TextEncoder:
         from ...triplet_matching import longest_input
 
         config = self.model.config
-        stated = getattr(config, "max_position_embeddings", None) or self.tokenizer.model_max_length
-        ends = longest_text(config) if isinstance(config, RoFormerConfig) else stated
+        positions = getattr(config, "max_position_embeddings", None) or self.tokenizer.model_max_length
+        limit = longest_text(config) if isinstance(config, RoFormerConfig) else positions
         if wanted is not None:
             least = self.tokenizer.num_special_tokens_to_add() + 1
             if wanted < least:
                 raise ServingError(f"{self._option} is {wanted}; expected at least {least}")
-            if ends is not None and wanted > ends:
-                raise ServingError(f"{folder} has positions for {ends:,} tokens, fewer than {self._option}, {wanted}")
+            if limit is not None and wanted > limit:
+                raise ServingError(f"{folder} has positions for {limit:,} tokens, fewer than {self._option}, {wanted}")
             return wanted
         longest = longest or 10**9
         if self.pooling == "bi":
-            return min(longest_input(self.tokenizer, None), ends or longest, longest)
-        if (older := stated_length(folder)) is not None:
-            return min(older, ends or longest, longest)
-        stated = ends or longest if self.pooling == "pooler" else stated
-        return min(self.tokenizer.model_max_length, longest, stated)
+            return min(longest_input(self.tokenizer, None), limit or longest, longest)
+        if (length := length_of_older_versions(folder)) is not None:
+            return min(length, limit or longest, longest)
+        if self.pooling == "pooler":
+            positions = limit or longest
+        return min(self.tokenizer.model_max_length, longest, positions)
 
-    def _check_room(self, of_prompt: int) -> None:
-        """Raise ServingError if a prompt of so many tokens leaves no room for a text, or for the overlap of chunks."""
-        least = self.tokenizer.num_special_tokens_to_add() + of_prompt + 1
+    def _check_room(self, prompt_tokens: int) -> None:
+        """Raise ServingError if a prompt leaves no room for a text, or for the overlap of chunks."""
+        least = self.tokenizer.num_special_tokens_to_add() + prompt_tokens + 1
         if self.max_length < least:
             raise ServingError(
-                f"{self._option} is {self.max_length}, but the model's prompt has {of_prompt} tokens; expected at "
-                f"least {least}"
+                f"{self._option} is {self.max_length}, but the model's prompt has {prompt_tokens} tokens; "
+                f"expected at least {least}"
             )
         if self.overlap is not None and not 0 <= self.overlap <= self.max_length - least:
-            prompt = f", of which the model's prompt has {of_prompt}" if of_prompt else ""
+            prompt = f", of which the model's prompt has {prompt_tokens}" if prompt_tokens else ""
             raise ServingError(
                 f"overlap is {self.overlap}; expected 0 to {self.max_length - least} for chunks of {self.max_length} "
                 f"tokens{prompt}"
@@ -189,39 +192,43 @@ class TextEncoder:
         """Tokenize texts.
 
         Args:
-            task: of which the model's prompt is put before each text, and each chunk: "document" or "query".
+            task: "document" or "query"; the model's prompt for it is put before each text, and before each chunk.
         """
-        prompt = self.prompts.of(task)
-        of_prompt = self._encode([prompt], add_special_tokens=False)["input_ids"][0]
-        self._check_room(len(of_prompt))
+        prompt = self.prompts.prompt_for(task)
+        prompt_ids = self._encode([prompt], add_special_tokens=False)["input_ids"][0]
+        self._check_room(len(prompt_ids))
         left_out = tokens_left_out(self.tokenizer, self.prompts, prompt)
         if self.overlap is not None:
-            return self._chunks(ids, texts, of_prompt, left_out)
+            return self._chunks(ids, texts, prompt_ids, left_out)
         tokens = []
-        for start in range(0, len(texts), _TOKENIZED):
-            some = [prompt + text for text in texts[start : start + _TOKENIZED]]
-            encoding = self._encode(some, truncation=True, max_length=self.max_length)
+        for start in range(0, len(texts), _TEXTS_AT_ONCE):
+            prompted = [prompt + text for text in texts[start : start + _TEXTS_AT_ONCE]]
+            encoding = self._encode(prompted, truncation=True, max_length=self.max_length)
             tokens += [np.array(row, dtype=np.int32) for row in encoding["input_ids"]]
         cut = sum(len(row) >= self.max_length for row in tokens)
         return Rows(list(ids), list(texts), tokens, cut, left_out=left_out)
 
-    def _chunks(self, ids: Sequence[str], texts: Sequence[str], of_prompt: list[int], left_out: int) -> Rows:
-        found = Rows([], [], [], 0, [], left_out)
+    def _chunks(self, ids: Sequence[str], texts: Sequence[str], prompt_ids: list[int], left_out: int) -> Rows:
+        rows = Rows([], [], [], 0, [], left_out)
         for id_, text in zip(ids, texts, strict=True):
             # One text at a time: the offsets of its tokens are Python objects.
             encoding = self._encode(
-                [text], truncation=True, max_length=self.max_length - len(of_prompt), stride=self.overlap,
-                return_overflowing_tokens=True, return_offsets_mapping=True,
-            )  # fmt: skip
+                [text],
+                truncation=True,
+                max_length=self.max_length - len(prompt_ids),
+                stride=self.overlap,
+                return_overflowing_tokens=True,
+                return_offsets_mapping=True,
+            )
             chunks = zip(encoding["input_ids"], encoding["offset_mapping"], strict=True)
             for number, (row, offsets) in enumerate(chunks, 1):
-                places = [(first, last) for first, last in offsets if first < last]  # without special tokens
-                found.ids.append(id_)
-                found.texts.append(text[places[0][0] : places[-1][1]] if places else text)
+                places = [(start, end) for start, end in offsets if start < end]  # without special tokens
+                rows.ids.append(id_)
+                rows.texts.append(text[places[0][0] : places[-1][1]] if places else text)
                 first = next((i for i, (start, end) in enumerate(offsets) if start < end), len(row) - 1)
-                found.tokens.append(np.array([*row[:first], *of_prompt, *row[first:]], dtype=np.int32))
-                found.chunks.append(number)
-        return found
+                rows.tokens.append(np.array([*row[:first], *prompt_ids, *row[first:]], dtype=np.int32))
+                rows.chunks.append(number)
+        return rows
 
     def _encode(self, texts: list[str], **options):
         return self.tokenizer(texts, return_attention_mask=False, return_token_type_ids=False, verbose=False, **options)
@@ -230,20 +237,21 @@ class TextEncoder:
         """Return the vectors of tokenized texts in float32, of shape (len(ids), width); `left_out` as in `Rows`."""
         import torch
 
-        found = torch.empty(len(ids), self.width, device=self.device)
+        vectors = torch.empty(len(ids), self.width, device=self.device)
         # In float32 only gelu would use oneDNN, without a gain, and its cache of 1,024 shapes takes 100 MB.
         before = torch.backends.mkldnn.enabled
         torch.backends.mkldnn.enabled = before and self.model.dtype != torch.float32
-        order, start = sorted(range(len(ids)), key=lambda i: -len(ids[i])), 0
+        order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))  # batches of similar lengths, the longest first
+        start = 0
         try:
             with torch.inference_mode():
-                while start < len(order):  # a batch of similar lengths, the longest first
+                while start < len(order):
                     batch = order[start : start + max(1, self.batch_tokens // len(ids[order[start]]))]
-                    found[torch.tensor(batch, device=self.device)] = self._pooled([ids[i] for i in batch], left_out)
+                    vectors[torch.tensor(batch, device=self.device)] = self._pooled([ids[i] for i in batch], left_out)
                     start += len(batch)
         finally:
             torch.backends.mkldnn.enabled = before
-        return found.cpu().numpy()
+        return vectors.cpu().numpy()
 
     def _pooled(self, batch: Sequence[np.ndarray], left_out: int) -> "torch.Tensor":
         """Return the vectors of one batch on the device, in float32, of shape (len(batch), width)."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from ...data.reader import SAMPLE_BY
 from ...data.texts import source_names
 from ..errors import ServingError
-from ..pooling import stated_length
-from .encoder import LONGEST, model_identity
+from ..pooling import length_of_older_versions
+from .encoder import MAX_LENGTH, model_identity
 from .vector_folder import VECTOR_DTYPES, VectorFolder
 
 
@@ -73,7 +73,7 @@ class EmbedOptions:
             "field": self.field,
             "id_field": self.id_field,
             "max_length": self.max_length,
-            "longest": LONGEST,
+            "longest": MAX_LENGTH,
             "dtype": self.dtype,
             "vector_dtype": self.vector_dtype,
             "keep_text": self.keep_text,
@@ -85,7 +85,7 @@ class EmbedOptions:
         }
         if not stored or "stated_length" in stored:  # earlier versions did not compare it
             has_default_length = self.max_length is None and self.chunk is None
-            settings["stated_length"] = stated_length(model) if has_default_length else None
+            settings["stated_length"] = length_of_older_versions(model) if has_default_length else None
         return settings
 
     def hash_of_paths(self) -> str:

@@ -19,9 +19,9 @@ from modeling_roformer.serving.errors import ServingError
 from modeling_roformer.serving.page import drawing
 from modeling_roformer.serving.page.abilities import TABS, abilities_of
 from modeling_roformer.serving.page.examples import CHINESE, ENGLISH
-from modeling_roformer.serving.page.fill_mask import MASKS, fill, fill_document
+from modeling_roformer.serving.page.fill_mask import MAX_MASKS, fill, fill_document
 from modeling_roformer.serving.page.question_answering import answer_question
-from modeling_roformer.serving.page.served_model import LINES, Reading, ServedModel
+from modeling_roformer.serving.page.served_model import MAX_LINES, Reading, ServedModel
 from modeling_roformer.serving.page.similarity import compare, rank, triplet, vectors
 from modeling_roformer.serving.page.tasks import classify, entities, segments, write
 
@@ -257,12 +257,12 @@ def test_texts_of_visitors_are_escaped(masked):
 
 @pytest.mark.parametrize(("ask", "texts", "facts"), [
     (fill, [""], ["the text", "empty"]), (fill, [None], ["the text", "empty"]), (fill, ["押金。"], ["no [MASK]"]),
-    (fill, ["[MASK]" * (MASKS + 1)], ["17 [MASK]", 16]), (fill, ["押" * 32_769], ["the text", "32,768 characters"]),
+    (fill, ["[MASK]" * (MAX_MASKS + 1)], ["17 [MASK]", 16]), (fill, ["押" * 32_769], ["the text", "32,768 characters"]),
     (fill, ["😀" * 16_385], ["the text", "32,768 characters"]),
     (fill, ["[MASK]" + "押 " * 5000 + "[MASK]"], ["mask", "4,094"]),
     (segments, ["\u200b \x00"], ["the text", "no token"]), (triplet, [TEXT, " ", TEXT], ["text B", "empty"]),
     (rank, ["", TEXT], ["the query", "empty"]), (rank, [TEXT, "\n \n"], ["the cases", "empty"]),
-    (rank, [TEXT, "\n".join([TEXT] * (LINES + 1))], ["the cases", f"{LINES + 1} lines", LINES]),
+    (rank, [TEXT, "\n".join([TEXT] * (MAX_LINES + 1))], ["the cases", f"{MAX_LINES + 1} lines", MAX_LINES]),
     (compare, [TEXT], ["the sentences", "1 line", 2]),
 ])  # fmt: skip
 def test_texts_that_the_page_refuses(masked, ask, texts, facts):

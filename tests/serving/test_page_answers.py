@@ -10,7 +10,7 @@ from helpers.messages import refused
 
 import modeling_roformer as package
 from modeling_roformer.serving.errors import ServingError
-from modeling_roformer.serving.page.question_answering import LONGEST_ANSWER, answer_question
+from modeling_roformer.serving.page.question_answering import MAX_ANSWER_LENGTH, answer_question
 from modeling_roformer.serving.page.served_model import ServedModel
 
 QUESTION = "谁提出了 RoFormer？"
@@ -42,7 +42,7 @@ def by_hand(served, context, **windows):
     totals = [sum(math.exp(token[column]) for token in tokens) for column in (2, 3)]
     best = {}
     for first, last in itertools.product(tokens, tokens):
-        if first[0] == last[0] and 0 <= last[1] - first[1] < LONGEST_ANSWER:
+        if first[0] == last[0] and 0 <= last[1] - first[1] < MAX_ANSWER_LENGTH:
             score = math.exp(first[2]) / totals[0] * math.exp(last[3]) / totals[1]
             span = (first[4][0], last[4][1])
             best[span] = max(best.get(span, 0.0), score)

@@ -97,7 +97,7 @@ def chromium(tmp_path_factory):
 def title(tab: str) -> str:
     from modeling_roformer.serving.page.tabs import _TABS
 
-    return _TABS[tab][0]
+    return _TABS[tab].title
 
 
 class Visitor:
@@ -284,7 +284,7 @@ def test_an_error_of_the_program_is_not_shown(chromium, here, mini, monkeypatch,
 
     from modeling_roformer.serving.page.tabs import _TABS
 
-    monkeypatch.setitem(_TABS, "fill", (*_TABS["fill"][:3], broken))
+    monkeypatch.setitem(_TABS, "fill", _TABS["fill"]._replace(task=broken))
     visitor = Visitor(chromium, here(mini))
     visitor.open("fill")
     visitor.ask("[MASK]")
@@ -317,7 +317,7 @@ def test_more_questions_than_may_wait(here, mini, monkeypatch):
     from modeling_roformer.serving.page.tabs import _TABS
 
     may_end = threading.Event()
-    monkeypatch.setitem(_TABS, "fill", (*_TABS["fill"][:3], lambda *texts: str(may_end.wait(60))))
+    monkeypatch.setitem(_TABS, "fill", _TABS["fill"]._replace(task=lambda *texts: may_end.wait(60), draw=str))
     with httpx.Client(base_url=here(mini, waiting=1), timeout=900) as client:
         asked = [client.post("/gradio_api/call/fill", json={"data": ["[MASK]"]}) for _ in range(4)]
         codes = [answer.status_code for answer in asked]
