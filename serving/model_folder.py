@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..files.model_folder import why_no_model
-from ..files.reading import read_json
-from ..output.console import sentence_of
+from modeling_roformer.files.model_folder import why_no_model
+from modeling_roformer.files.reading import read_json
+from modeling_roformer.output.console import sentence_of
+
 from .errors import ServingError
 
 TOKENIZER_FILES = ("vocab.txt", "tokenizer.json")

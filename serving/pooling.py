@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..files.reading import read_json, read_whole
+from modeling_roformer.files.reading import read_json, read_whole
+
 from .errors import ServingError
 from .model_folder import named_when_unreadable, read_model_folder
 
@@ -101,7 +102,7 @@ def pool(outputs: "ModelOutput", attention_mask: "torch.Tensor", pooling: str, l
     """
     import torch
 
-    from ..heads import mean_over_tokens
+    from modeling_roformer.heads import mean_over_tokens
 
     if pooling == "pooler":
         return outputs.pooler_output
@@ -175,7 +176,7 @@ def _is_of_vectors(settings: dict) -> bool:
 
 def _has_pooler_as_dense(place: Path, folder: Path) -> bool:
     """Return whether a Dense module computes what the model's own pooler does."""
-    from ..pooler_copy import has_pooler_copy
+    from modeling_roformer.pooler_copy import has_pooler_copy
 
     with named_when_unreadable(place):
         settings = read_json(place / "config.json")

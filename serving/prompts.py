@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..files.reading import read_json
+from modeling_roformer.files.reading import read_json
+
 from .errors import ServingError
 from .pooling import modules_of
 

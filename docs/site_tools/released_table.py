@@ -1,6 +1,7 @@
 """The table of released checkpoints in docs/converting.md.
 
-`python docs/site_tools/released_table.py docs/converting.md` writes it from `model_cards/releases.py`, between two comments.
+`python docs/site_tools/released_table.py docs/converting.md` writes it from `model_cards/releases.py`, between two
+comments.
 """
 
 import sys

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from ..output.console import Hidden, no_warnings, sentence_of
-from ..output.extras import needs_extra
+from modeling_roformer.output.console import Hidden, no_warnings, sentence_of
+from modeling_roformer.output.extras import needs_extra
+
 from .batches import TEXT_COLUMN, Batch, JsonBatch, TableBatch, TextBatch, flatten
 from .errors import DataError
 from .formats import PARQUET, SUFFIXES, suffix_of

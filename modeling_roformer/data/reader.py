@@ -14,8 +14,9 @@ from io import BufferedReader, FileIO, TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..output.console import sentence_of
-from ..output.extras import needs_extra
+from modeling_roformer.output.console import sentence_of
+from modeling_roformer.output.extras import needs_extra
+
 from .batches import (
     NOT_UTF8,
     Batch,

@@ -11,7 +11,7 @@ card.
 
 from typing import TYPE_CHECKING
 
-from ...output.lazy_names import lazy_names
+from modeling_roformer.output.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .export import export_onnx

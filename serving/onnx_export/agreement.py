@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...data import batch_texts, find_files, read_batches
-from ...output.console import sentence_of
+from modeling_roformer.data import batch_texts, find_files, read_batches
+from modeling_roformer.output.console import sentence_of
+
 from ..errors import ServingError
 from . import graph
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from ...conversion.folder.legacy_folder import checked_output
-from ...files.atomic_folder import output_folder
-from ...output.console import bar_on_stderr
-from ...output.extras import needs_extra
+from modeling_roformer.conversion.folder.legacy_folder import checked_output
+from modeling_roformer.files.atomic_folder import output_folder
+from modeling_roformer.output.console import bar_on_stderr
+from modeling_roformer.output.extras import needs_extra
+
 from ..errors import ServingError
 from ..model_folder import named_when_unreadable
 from ..prompts import TASKS
@@ -79,12 +80,13 @@ def export_onnx(
         with needs_extra("export", ServingError):
             for name in ("onnx", "onnxruntime", "onnxscript"):
                 import_module(name)
-        from ...registration import transformers
+        from modeling_roformer.registration import registered_transformers
+
         from .graph import check_graph, write_graph
         from .sentence_vectors import SentenceVectors
 
         with named_when_unreadable(saved.folder):
-            tokenizer = transformers.AutoTokenizer.from_pretrained(saved.folder, local_files_only=True)
+            tokenizer = registered_transformers.AutoTokenizer.from_pretrained(saved.folder, local_files_only=True)
         model = load_model(saved)
         if saved.pooling is not None:
             model = SentenceVectors(model, saved.pooling)
@@ -145,9 +147,9 @@ def longest_input(config: PreTrainedConfig) -> int:
 
 def write_config(saved: SavedModel, folder: Path) -> None:
     """Write the model's config.json with the graph's class and dtype."""
-    from ...registration import transformers
+    from modeling_roformer.registration import registered_transformers
 
-    config = transformers.AutoConfig.from_pretrained(saved.folder, local_files_only=True)
+    config = registered_transformers.AutoConfig.from_pretrained(saved.folder, local_files_only=True)
     config.architectures, config.dtype = [saved.architecture], "float32"
     for name in ("auto_map", "custom_pipelines"):  # their code is not exported
         if hasattr(config, name):

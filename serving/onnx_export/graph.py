@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...output.console import sentence_of
+from modeling_roformer.output.console import sentence_of
+
 from ..errors import ServingError
 
 if TYPE_CHECKING:

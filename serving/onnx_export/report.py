@@ -12,14 +12,15 @@ from string import Template
 import yaml
 from rich.table import Table
 
-from ...model_cards.cards import facts_of
-from ...model_cards.facts import START, cell, facts_table, file_fact, vocabulary_of
-from ...model_cards.kinds import described_kind
-from ...model_cards.metadata import YAML_BLOCK, read_metadata
-from ...model_cards.usage import task_of
-from ...output.console import summary_table
-from ...tokenization.vocabulary import has_words
-from ...tokenization.wordpiece import is_cjk
+from modeling_roformer.model_cards.cards import facts_of
+from modeling_roformer.model_cards.facts import START, cell, facts_table, file_fact, vocabulary_of
+from modeling_roformer.model_cards.kinds import described_kind
+from modeling_roformer.model_cards.metadata import YAML_BLOCK, read_metadata
+from modeling_roformer.model_cards.usage import task_of
+from modeling_roformer.output.console import summary_table
+from modeling_roformer.tokenization.vocabulary import has_words
+from modeling_roformer.tokenization.wordpiece import is_cjk
+
 from .agreement import Agreement
 from .saved_model import SavedModel
 

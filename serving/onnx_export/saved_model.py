@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...conversion.formats.pytorch_files import PYTORCH
-from ...model_cards.kinds import architecture_of, kind_of
-from ...output.console import no_transformers_bar, no_warnings
+from modeling_roformer.conversion.formats.pytorch_files import PYTORCH
+from modeling_roformer.model_cards.kinds import architecture_of, kind_of
+from modeling_roformer.output.console import no_transformers_bar, no_warnings
+
 from ..errors import ServingError
 from ..model_folder import named_when_unreadable, read_model_folder
 from ..pooling import check_model, pooling_of
@@ -92,7 +93,7 @@ def load_model(saved: SavedModel) -> PreTrainedModel:
     """
     import torch
 
-    from ...registration import public_names, transformers
+    from modeling_roformer.registration import public_names, transformers
 
     model_class = getattr(public_names, saved.architecture, None) or getattr(transformers, saved.architecture, None)
     if not (isinstance(model_class, type) and issubclass(model_class, transformers.PreTrainedModel)):

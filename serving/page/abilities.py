@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...model_cards.facts import vocabulary_of
-from ...model_cards.kinds import TABLE, architecture_of, described_kind, size_of
-from ...model_cards.usage import makes_sentences, task_of
-from ...tokenization.vocabulary import has_words
+from modeling_roformer.model_cards.facts import vocabulary_of
+from modeling_roformer.model_cards.kinds import TABLE, architecture_of, described_kind, size_of
+from modeling_roformer.model_cards.usage import makes_sentences, task_of
+from modeling_roformer.tokenization.vocabulary import has_words
+
 from ..errors import ServingError
 from ..model_folder import read_model_folder
 

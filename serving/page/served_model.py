@@ -6,9 +6,10 @@ from pathlib import Path
 
 import torch
 
-from ...output.device import device_of
-from ...registration import transformers
-from ...triplet_matching import AutoModelForTripletMatching
+from modeling_roformer.output.device import device_of
+from modeling_roformer.registration import registered_transformers
+from modeling_roformer.triplet_matching import AutoModelForTripletMatching
+
 from ..errors import ServingError
 from ..model_folder import named_when_unreadable
 from ..pooling import pooling_of
@@ -60,7 +61,7 @@ class ServedModel:
         folder = Path(folder)
         self.abilities: Abilities = abilities_of(folder)
         with named_when_unreadable(folder):
-            self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+            self.tokenizer = registered_transformers.AutoTokenizer.from_pretrained(folder)
             self.model = self._auto_class().from_pretrained(folder).eval()
         self.model.to(device_of())
         limits = max_length, self.abilities.positions or max_length, self.tokenizer.model_max_length
@@ -72,7 +73,11 @@ class ServedModel:
     def _auto_class(self):
         if self.abilities.task != "sentence-similarity":
             return getattr(transformers, _AUTO_CLASSES[self.abilities.task])
-        return transformers.AutoModelForCausalLM if WRITE in self.abilities.tabs else AutoModelForTripletMatching
+        return (
+            registered_transformers.AutoModelForCausalLM
+            if WRITE in self.abilities.tabs
+            else AutoModelForTripletMatching
+        )
 
     @cached_property
     def pooling(self) -> str:
@@ -90,10 +95,12 @@ class ServedModel:
         return "的" in self.tokenizer.get_vocab()
 
     @cached_property
-    def pipeline(self) -> transformers.Pipeline:
+    def pipeline(self) -> registered_transformers.Pipeline:
         """Pipeline of transformers for the model's task."""
         task = "triplet-matching" if self.is_matcher and TRIPLET in self.abilities.tabs else self.abilities.task
-        return transformers.pipeline(task, model=self.model, tokenizer=self.tokenizer, device=self.model.device)
+        return registered_transformers.pipeline(
+            task, model=self.model, tokenizer=self.tokenizer, device=self.model.device
+        )
 
     def checked(self, text: object, name: str = "the text") -> str:
         """Return the text; raise ServingError if it is empty or too long."""

@@ -5,7 +5,8 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from ...output.extras import needs_extra
+from modeling_roformer.output.extras import needs_extra
+
 from ..errors import ServingError
 from .abilities import MAX_LENGTH, abilities_of
 

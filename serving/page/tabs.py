@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import gradio as gr
 
-from ...output.console import sentence_of
+from modeling_roformer.output.console import sentence_of
+
 from ..errors import ServingError
 from . import abilities, drawing
 from .examples import CHINESE, ENGLISH

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ...output.lazy_names import lazy_names
+from modeling_roformer.output.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .embedding import EmbedReport, embed

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from rich.table import Table
 
-from ...data.texts import Texts, source_names
-from ...files import write_whole
-from ...files.lock import only_writer
-from ...output.console import byte_progress, summary_table
-from ...output.device import device_of
+from modeling_roformer.data.texts import Texts, source_names
+from modeling_roformer.files import write_whole
+from modeling_roformer.files.lock import only_writer
+from modeling_roformer.output.console import byte_progress, summary_table
+from modeling_roformer.output.device import device_of
+
 from ..errors import ServingError
 from ..pooling import check_model
 from .encoder import BATCH_TOKENS, Rows, TextEncoder, model_identity

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...output.console import no_transformers_bar, no_warnings
-from ...output.device import device_of
+from modeling_roformer.output.console import no_transformers_bar, no_warnings
+from modeling_roformer.output.device import device_of
+
 from ..errors import ServingError
 from ..model_folder import TOKENIZER_FILES, named_when_unreadable, read_model_folder
 from ..pooling import SQRT, check_model, is_normalised, length_of_older_versions, pool, pooling_of
@@ -113,13 +114,13 @@ class TextEncoder:
             raise ServingError(f"batch_tokens is {batch_tokens}; expected at least 1")
         import torch
 
-        from ...registration import transformers
+        from modeling_roformer.registration import registered_transformers
 
         self.device = device_of(device, ServingError)
         # The weights of heads are unused.
         with named_when_unreadable(folder), no_transformers_bar(), no_warnings("transformers"):
-            model = transformers.AutoModel.from_pretrained(folder, dtype=getattr(torch, dtype))
-            self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+            model = registered_transformers.AutoModel.from_pretrained(folder, dtype=getattr(torch, dtype))
+            self.tokenizer = registered_transformers.AutoTokenizer.from_pretrained(folder)
         self.model = model.to(self.device).eval()
         config = self.model.config
         if len(self.tokenizer) > config.vocab_size:
@@ -145,9 +146,9 @@ class TextEncoder:
         config.unpad_inputs, config.use_cache = True, False
 
     def _max_length(self, folder: Path, wanted: int | None, longest: int | None) -> int:
-        from ...configuration import RoFormerConfig
-        from ...rotary import longest_text
-        from ...triplet_matching import longest_input
+        from modeling_roformer.configuration import RoFormerConfig
+        from modeling_roformer.rotary import longest_text
+        from modeling_roformer.triplet_matching import longest_input
 
         config = self.model.config
         positions = getattr(config, "max_position_embeddings", None) or self.tokenizer.model_max_length

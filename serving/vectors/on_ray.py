@@ -14,7 +14,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from ...output.extras import needs_extra
+from modeling_roformer.output.extras import needs_extra
+
 from ..errors import ServingError
 from .texts import Shard
 from .vector_folder import ComputedShard

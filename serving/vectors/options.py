@@ -6,8 +6,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...data.reader import SAMPLE_BY
-from ...data.texts import source_names
+from modeling_roformer.data.reader import SAMPLE_BY
+from modeling_roformer.data.texts import source_names
+
 from ..errors import ServingError
 from ..pooling import length_of_older_versions
 from .encoder import MAX_LENGTH, model_identity

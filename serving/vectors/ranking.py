@@ -10,9 +10,10 @@ import numpy as np
 from rich.table import Column, Table
 from rich.text import Text
 
-from ...data import read_texts
-from ...data.formats import is_file_name
-from ...output.console import byte_progress
+from modeling_roformer.data import read_texts
+from modeling_roformer.data.formats import is_file_name
+from modeling_roformer.output.console import byte_progress
+
 from ..errors import ServingError
 from ..model_folder import read_model_folder
 from ..pooling import SQRT, pooling_of

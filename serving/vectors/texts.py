@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ...data import Texts
+from modeling_roformer.data import Texts
 
 PARQUET = ".parquet"
 READ_BYTES = 1 << 18  # bytes of a file of lines in memory at once

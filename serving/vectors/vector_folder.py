@@ -20,8 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ...files import write_whole
-from ...output.extras import needs_extra
+from modeling_roformer.files import write_whole
+from modeling_roformer.output.extras import needs_extra
+
 from ..errors import ServingError
 from .encoder import Rows, check_finite
 from .texts import PARQUET, Shard

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import datasets
 
-from ...data import Batch, find_files, has_text, may_be_on_hub, read_batches, text_of
-from ...data.data_sets import load_from_hub, table_of_files
-from ...data.reader import as_document, check_sample_by, data_set_batches
-from ...data.values import texts_of
+from modeling_roformer.data import Batch, find_files, has_text, may_be_on_hub, read_batches, text_of
+from modeling_roformer.data.data_sets import load_from_hub, table_of_files
+from modeling_roformer.data.reader import as_document, check_sample_by, data_set_batches
+from modeling_roformer.data.values import texts_of
+
 from ..errors import TrainingError, raises_training_error
 
 

@@ -16,7 +16,7 @@ from modeling_roformer.files.model_folder import why_no_model
 from modeling_roformer.files.reading import read_json
 from modeling_roformer.heads import RoFormerForMaskedLM
 from modeling_roformer.output.console import sentence_of
-from modeling_roformer.registration import transformers
+from modeling_roformer.registration import registered_transformers
 from modeling_roformer.tokenization.tokenizer import RoFormerTokenizer
 
 from ..errors import TrainingError
@@ -118,7 +118,7 @@ def load_tokenizer(place: str | Path, **options) -> PreTrainedTokenizerBase:
             arguments = tokenizer_arguments(read_vocabulary(vocabulary), settings)
             tokenizer = RoFormerTokenizer(str(vocabulary), **(arguments | options))
         else:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(place, **options)
+            tokenizer = registered_transformers.AutoTokenizer.from_pretrained(place, **options)
     except Exception as error:  # of any type, for example for damaged files
         raise TrainingError(f"{place} has no tokenizer that can be loaded: {sentence_of(error)}") from None
     special = ("cls_token", "sep_token", "mask_token", "pad_token")
@@ -162,7 +162,7 @@ def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase, seed: i
     """
     check_model_source(place, needs_tokenizer=False)
     try:
-        config = transformers.AutoConfig.from_pretrained(place)
+        config = registered_transformers.AutoConfig.from_pretrained(place)
     except (OSError, ValueError) as error:
         raise TrainingError(f"{place} is no saved model: {sentence_of(error)}") from None
     if not isinstance(config, RoFormerConfig) or config.is_decoder:
@@ -171,7 +171,7 @@ def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase, seed: i
             f"{place} is {kind}; expected a RoFormer encoder (`roformer convert --as roformer` makes one of a BERT)"
         )
     has_own = not Path(place).is_dir() or any((Path(place) / name).exists() for name in ("vocab.txt", "tokenizer.json"))
-    own = transformers.AutoTokenizer.from_pretrained(place).get_vocab() if has_own else tokenizer.get_vocab()
+    own = registered_transformers.AutoTokenizer.from_pretrained(place).get_vocab() if has_own else tokenizer.get_vocab()
     if config.vocab_size < len(tokenizer) or own != tokenizer.get_vocab():
         raise TrainingError(
             f"{place} has another vocabulary than the tokenizer: leave out --tokenizer, or give the checkpoint the new "
