@@ -174,6 +174,8 @@ def kept_frequencies(
     with torch.inference_mode(False):  # autograd takes no tensors of the inference mode
         frequencies = scaled_inverse_frequencies(config, lengths, device, width)
     if can_be_read(frequencies) and not is_transformed():
+        if device.type == "cuda":  # another stream may read them at once
+            torch.cuda.current_stream(device).synchronize()
         _kept[key] = frequencies
     return frequencies
 

@@ -72,7 +72,7 @@ class ServedModel:
 
     def _auto_class(self):
         if self.abilities.task != "sentence-similarity":
-            return getattr(transformers, _AUTO_CLASSES[self.abilities.task])
+            return getattr(registered_transformers, _AUTO_CLASSES[self.abilities.task])
         return (
             registered_transformers.AutoModelForCausalLM
             if WRITE in self.abilities.tabs
