@@ -27,8 +27,8 @@ class Batch(ABC):
     """Consecutive rows of a source.
 
     `source` is the file or data set, as errors name it. `first_row` is the number of the first row, from 1: of a line,
-    or of a row of a table without its header. `consumed` is the number of bytes of the stored file that were read for
-    it, after those of the batch before.
+    or of a row of a table without its header. `consumed` is the number of bytes of the stored file that were read since
+    the batch before.
     """
 
     source: str
@@ -196,7 +196,7 @@ class TableBatch(Batch):
 
 
 def flatten(record: Mapping[str, object]) -> dict[str, object]:
-    """Return the fields of an object, those of objects in it by names such as `translation.de`."""
+    """Return the fields of an object. Fields of objects in it have names such as `translation.de`."""
     fields: dict[str, object] = {}
     for name, value in record.items():
         if isinstance(value, dict) and value:

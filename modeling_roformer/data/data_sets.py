@@ -144,7 +144,7 @@ def _flat_rows(batch: Batch, columns: Sequence[str]) -> Iterator[tuple[int, dict
 
 
 def _all_names(file: Path) -> list[str]:
-    """Return the names of all columns of a file: those of every object of a JSON file."""
+    """Return the names of all columns of a file. Every object of a JSON file is read, since it may have others."""
     names: dict[str, None] = {}
     for batch in read_batches(file):
         if isinstance(batch, TableBatch):

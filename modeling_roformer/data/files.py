@@ -32,8 +32,8 @@ def find_files(sources: Iterable[str | Path], split: str | None = None) -> list[
     their names or in the names of their folders: train, training; validation, valid, val, dev; test, testing, eval,
     evaluation. If no name has such a word, all files are of the split "train".
 
-    In both, hidden files are skipped, and README and LICENSE unless they are JSON or tables. The number of files of
-    unknown suffixes, which are skipped too, is printed on stderr, with that of README.txt and the like.
+    In both, hidden files are skipped, and README and LICENSE unless they are JSON or tables. Files of unknown suffixes
+    are skipped too. Their number is printed on stderr, and the number of texts such as README.txt.
 
     Args:
         sources: files and folders. A file that is named is always read, whatever its suffix and the split.
@@ -149,7 +149,7 @@ def _files_of_split(folder: Path, files: list[Path], split: str) -> list[Path]:
 
 
 def _split_of(file: Path, folder: Path) -> str | None:
-    """Return the split that a file's name says, or that of the nearest folder that says one."""
+    """Return the split in the name of a file. If it has none, return the split in the name of the nearest folder."""
     for part in reversed(file.relative_to(folder).parts):
         words = set(_SEPARATORS.split(part.lower()))
         splits = [split for split, names in SPLITS.items() if words & {*names}]

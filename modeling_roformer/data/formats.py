@@ -112,6 +112,6 @@ def is_format(path: Path) -> bool:
 
 
 def is_file_name(name: str) -> bool:
-    """Return whether a name ends as that of a file does, so that it is never sought on the Hub."""
+    """Return whether a name has the suffix of a file, so that it is never sought on the Hub."""
     path = Path(name)
     return is_gzip(path) or suffix_of(path) in SUFFIXES or suffix_of(path) in _ADVICE

@@ -8,7 +8,7 @@ from ..pooling import pool
 
 
 class SentenceVectors(torch.nn.Module):
-    """Bare model with a pooling of `pooling_of` and normalisation."""
+    """Bare model with pooling and normalisation. `pooling` is a result of `pooling_of`."""
 
     def __init__(self, model: PreTrainedModel, pooling: str):
         super().__init__()
@@ -17,7 +17,7 @@ class SentenceVectors(torch.nn.Module):
     def forward(self, input_ids, attention_mask, token_type_ids=None) -> dict[str, torch.Tensor]:
         """Return `sentence_embedding`, (b, hidden_size), of length 1, and `token_embeddings`, (b, s, hidden_size).
 
-        The names are those of other exports for sentence-transformers.
+        Other exports for sentence-transformers have the same names.
         """
         outputs = self.model(input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
         pooled = pool(outputs, attention_mask, self.pooling)

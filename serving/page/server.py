@@ -61,7 +61,7 @@ def serve(
 
 
 def application(folder: str | Path, max_length: int = MAX_LENGTH, waiting: int = MAX_WAITING):
-    """Return the page as an ASGI application, titled with the model's name; the arguments are those of `serve`."""
+    """Return the page as an ASGI application, titled with the model's name. The arguments are described in `serve`."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     with needs_extra("page", ServingError):
         import gradio as gr

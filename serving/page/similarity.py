@@ -55,7 +55,7 @@ def _check_finite(value: float) -> None:
 
 
 def _cosines(rows: torch.Tensor) -> torch.Tensor:
-    """Return the cosines of the first vector with the others, in float64, which makes those of equal vectors equal."""
+    """Return the cosines of the first vector with the others. In float64, cosines of equal vectors are equal."""
     return (rows[1:].double() @ rows[0].double()).float()
 
 

@@ -113,7 +113,7 @@ def _add(served: ServedModel, name: str, tab: _Tab) -> None:
 def _function_of(served: ServedModel, tab: _Tab) -> Callable:
     """Return the function from the texts of a tab to HTML. It shows the package's own errors and hides all others."""
 
-    def answer(*texts: str) -> str:
+    def answered(*texts: str) -> str:  # Gradio names an endpoint after it: no tab may have the same name
         try:
             result = tab.task(served, *texts)
             return tab.draw(*result) if isinstance(result, tuple) else tab.draw(result)
@@ -124,4 +124,4 @@ def _function_of(served: ServedModel, tab: _Tab) -> Callable:
             sentence = "the server failed; see its log"
         raise gr.Error(escape(sentence), print_exception=False)
 
-    return answer
+    return answered

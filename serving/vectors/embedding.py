@@ -72,8 +72,8 @@ class ShardEncoder:
     Args:
         model: folder of the model.
         identity: `model_identity` of that folder when the command began.
-        encoder_arguments: those of `TextEncoder`.
-        shard_file_arguments: those of `shard_file` that are the same for each shard.
+        encoder_arguments: arguments of `TextEncoder`.
+        shard_file_arguments: arguments of `shard_file` that are the same for each shard.
     """
 
     def __init__(self, model: Path, identity: str, encoder_arguments: dict, shard_file_arguments: dict):

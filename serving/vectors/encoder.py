@@ -55,7 +55,7 @@ class Rows:
     """Tokenized texts: a row for each text, or for each chunk of a text, with the text's id.
 
     `cut` texts have `max_length` tokens or more, and are truncated there. `chunks` are the numbers of chunks in their
-    text, from 1. The vectors leave out the first `left_out` tokens of each row, those of a prompt.
+    text, from 1. The vectors leave out the first `left_out` tokens of each row, which belong to a prompt.
     """
 
     ids: list[str]

@@ -22,9 +22,13 @@ from .vector_folder import ComputedShard
 
 LOCAL = "local"  # a Ray on this machine, started for one command
 # Ray and its processes read these when they start: it requires a token, and listens on 127.0.0.1 alone, as on macOS.
-_LOCAL = {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+_LOCAL_ENVIRONMENT = {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 # No telemetry, no warnings about Ray's internals.
-_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_enable_metrics_collection": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
+_QUIET_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_enable_metrics_collection": "0",
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
+}
 
 
 def compute_on_ray(
@@ -52,18 +56,19 @@ def compute_on_ray(
 
         count, resources = _workers(workers, on_gpus)
         actor = ray.remote(max_restarts=-1, max_task_retries=-1, **resources)(_Worker)
-        pool, waiting = ActorPool([actor.remote(make_encoder) for _ in range(count)]), 0
+        pool = ActorPool([actor.remote(make_encoder) for _ in range(count)])
+        waiting = 0
         try:
             while (shard := next(shards, None)) or waiting:
                 if shard:
                     pool.submit(lambda worker, shard: worker.compute.remote(shard), shard)
                     waiting += 1
                 if not shard or waiting > 2 * count:
-                    found = pool.get_next_unordered()
+                    result = pool.get_next_unordered()
                     waiting -= 1
-                    if isinstance(found, Exception):
-                        raise found
-                    yield found
+                    if isinstance(result, Exception):
+                        raise result
+                    yield result
         except ray.exceptions.RayError as error:
             raise ServingError(f"Ray stopped: {str(error).strip().splitlines()[0]} Finished shards are kept") from None
 
@@ -89,10 +94,11 @@ def _workers(workers: int | None, on_gpus: bool) -> tuple[int, dict[str, int]]:
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     gpus = sum(int(node.get("GPU", 0)) for node in nodes) if on_gpus else 0
     cpus = [int(node["CPU"]) for node in nodes if node.get("CPU", 0) >= 1]
-    most, count = gpus or sum(cpus), workers or gpus or len(cpus)
-    if not 1 <= count <= most:
-        kind = "GPUs" if gpus else "CPU cores"
-        raise ServingError(f"--workers is {count:,}; expected 1 to {most:,}, the number of {kind}")
+    limit = gpus or sum(cpus)
+    count = workers or gpus or len(cpus)
+    if not 1 <= count <= limit:
+        unit = "GPUs" if gpus else "CPU cores"
+        raise ServingError(f"--workers is {count:,}; expected 1 to {limit:,}, the number of {unit}")
     if gpus:
         return count, {"num_gpus": 1, "num_cpus": 0}
     return count, {"num_cpus": next(n for n in range(max(cpus), 0, -1) if sum(c // n for c in cpus) >= count)}
@@ -108,22 +114,22 @@ def _connected(address: str) -> Iterator[None]:
         yield
         return
     local = address == LOCAL
-    if local and ray and _LOCAL.items() - os.environ.items():
+    if local and ray and _LOCAL_ENVIRONMENT.items() - os.environ.items():
         raise ServingError(
             "ray was imported without the settings of a local Ray: call ray.init(), whose Ray is then used"
         )
-    for name, value in _QUIET.items():
+    for name, value in _QUIET_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    os.environ |= _LOCAL if local else {}
+    os.environ |= _LOCAL_ENVIRONMENT if local else {}
     with needs_extra("ray", ServingError):
         import ray
     _check_token(create=local)
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         # Ray opens the folder that it gets to every user, so it gets one inside.
-        here = {"include_dashboard": False, "_temp_dir": f"{folder}/r"} if local else {}
+        options = {"include_dashboard": False, "_temp_dir": f"{folder}/r"} if local else {}
         try:
             try:
-                ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **here)
+                ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
             except (ConnectionError, RuntimeError, ValueError, OSError) as error:
                 raise ServingError(f"no Ray at {address}: {str(error).strip().splitlines()[0]}") from None
             yield
