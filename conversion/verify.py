@@ -15,13 +15,13 @@ from .formats.source import Source
 
 def verify_weights(folder: Path, source: Source, plan: Plan, dtype: str, progress: bool = False) -> None:
     """Load the folder with transformers; raise CheckpointError unless every value equals the source's, bit for bit."""
-    from modeling_roformer.registration import public_names, transformers
+    from modeling_roformer.registration import public_names, registered_transformers
 
-    transformers.AutoTokenizer.from_pretrained(folder)
+    registered_transformers.AutoTokenizer.from_pretrained(folder)
     has_pooler = any("pooler." in weight.key for weight in plan.weights)
     with no_transformers_bar():
-        name = transformers.AutoConfig.from_pretrained(folder).architectures[0]
-        architecture = getattr(public_names, name, None) or getattr(transformers, name)
+        name = registered_transformers.AutoConfig.from_pretrained(folder).architectures[0]
+        architecture = getattr(public_names, name, None) or getattr(registered_transformers, name)
         # transformers' bare BERT gets a new pooler unless it is told that there is none.
         options = {} if name != "BertModel" or has_pooler else {"add_pooling_layer": False}
         model, info = architecture.from_pretrained(folder, dtype="auto", output_loading_info=True, **options)

@@ -53,7 +53,7 @@ NOT_OWN = (
 
 def own_fields(family: str, config: PreTrainedConfig, tokenizer: RoFormerTokenizer) -> dict[str, object]:
     """Return the fields that only this package reads: the family, and all values other than their class's defaults."""
-    from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
+    from registered_transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
     values, defaults = config.to_dict(), type(config)().to_dict()
     saved = {"do_lower_case": tokenizer.do_lower_case, "add_sep_token": tokenizer.add_sep_token}
@@ -82,13 +82,17 @@ def model_on_meta(config: PreTrainedConfig, architecture: str, path: Path) -> Pr
     """Make the model that a configuration (the file `path`) names, on the meta device; only our classes and BERT's."""
     import torch
 
-    from modeling_roformer.registration import public_names, transformers
+    from modeling_roformer.registration import public_names, registered_transformers
 
     kind = getattr(public_names, architecture, None)
-    kind = kind or (getattr(transformers, architecture, None) if isinstance(config, transformers.BertConfig) else None)
+    kind = kind or (
+        getattr(registered_transformers, architecture, None)
+        if isinstance(config, registered_transformers.BertConfig)
+        else None
+    )
     if (
         not isinstance(kind, type)
-        or not issubclass(kind, transformers.PreTrainedModel)
+        or not issubclass(kind, registered_transformers.PreTrainedModel)
         or kind.config_class is not type(config)
     ):
         raise CheckpointError(

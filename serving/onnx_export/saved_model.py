@@ -93,10 +93,12 @@ def load_model(saved: SavedModel) -> PreTrainedModel:
     """
     import torch
 
-    from modeling_roformer.registration import public_names, transformers
+    from modeling_roformer.registration import public_names, registered_transformers
 
-    model_class = getattr(public_names, saved.architecture, None) or getattr(transformers, saved.architecture, None)
-    if not (isinstance(model_class, type) and issubclass(model_class, transformers.PreTrainedModel)):
+    model_class = getattr(public_names, saved.architecture, None) or getattr(
+        registered_transformers, saved.architecture, None
+    )
+    if not (isinstance(model_class, type) and issubclass(model_class, registered_transformers.PreTrainedModel)):
         raise ServingError(
             f"{saved.folder / 'config.json'}: {saved.architecture} is not a model class of this package or of "
             "transformers"
