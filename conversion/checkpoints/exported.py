@@ -53,7 +53,7 @@ NOT_OWN = (
 
 def own_fields(family: str, config: PreTrainedConfig, tokenizer: RoFormerTokenizer) -> dict[str, object]:
     """Return the fields that only this package reads: the family, and all values other than their class's defaults."""
-    from registered_transformers.tokenization_utils_base import VERY_LARGE_INTEGER
+    from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
     values, defaults = config.to_dict(), type(config)().to_dict()
     saved = {"do_lower_case": tokenizer.do_lower_case, "add_sep_token": tokenizer.add_sep_token}
