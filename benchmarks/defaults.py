@@ -93,9 +93,14 @@ def make_work(name: str, task: str, texts: list[str], threads: int) -> Callable:
         return lambda: encoder.encode(texts) is None
     rows = [{**tokenizer(text), "labels": i % 2} for i, text in enumerate(texts)]
     arguments = transformers.TrainingArguments(
-        tempfile.gettempdir(), num_train_epochs=1, use_cpu=True, dataloader_pin_memory=False, save_strategy="no",
-        report_to=[], disable_tqdm=True,
-    )  # fmt: skip
+        tempfile.gettempdir(),
+        num_train_epochs=1,
+        use_cpu=True,
+        dataloader_pin_memory=False,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+    )
     model = make_model(name, "ForSequenceClassification")
     trainer = transformers.Trainer(model, arguments, train_dataset=rows, processing_class=tokenizer)
     trainer.remove_callback(transformers.PrinterCallback)

@@ -161,30 +161,67 @@ PARTS = {
     "gpu-padding": Part("padding.py --device cuda", (MODELS,), gpu=True),
     "gpu-generation": Part(
         "generation.py --device cuda --ways greedy --prompts 128 --batches 1 64 --lengths --runs 5",
-        (MODELS,), gpu=True,
+        (MODELS,),
+        gpu=True,
     ),
     "gpu-embedding": Part(
         "embedding.py --device cuda --peers --dtype bfloat16 --speed 2000 --runs 3",
-        (MODELS, TOKENIZERS, "serving/vectors/*.py"), gpu=True,
+        (MODELS, TOKENIZERS, "serving/vectors/*.py"),
+        gpu=True,
     ),
     "gpu-pretraining": Part("pretraining.py --device cuda --dropout 0 --steps 10", (MODELS, TRAINING), gpu=True),
-}  # fmt: skip
+}
 # The README's rows: their text, the table of a part, the cells to show, for both or for each, and the words that both
 # rows are found by. The row of a GPU is left out while it has no results.
 SUMMARY = (
-    ("forward pass, 12 layers of width 768, one text of 4,096 tokens", "inference", "forward, cpu",
-     "{tokens/s} tokens/s, {peak, MB} MB", ("4,096", "RoFormer"), ("4,096", "transformers' RoFormer")),
-    ("the same, 512 tokens", "inference", "forward, cpu",
-     "{tokens/s} tokens/s", ("512", "RoFormer"), ("512", "transformers' RoFormer")),
-    ("a training step, 8 texts of 512 tokens, no attention dropout", "training", "cpu",
-     "{seconds} s, {peak, MB} MB", ("0", "RoFormer"), ("0", "transformers' RoFormer")),
-    ("vectors of 256 reviews of mixed length", "serving", "vectors",
-     "{texts/s} texts/s", ("ours, unpadded",), ("transformers' RoFormer",)),
-    ("tokenization, with the same vocabulary", "tokenization", "tools",
-     "{million characters/s} million characters/s", ("ids",), ("ids, transformers' RoFormerTokenizer",)),
-    ("forward pass on a GPU in bfloat16, 32 texts of 512 tokens", "gpu-encoders", "encoders",
-     ("{RoFormer} tokens/s", "{transformers' RoFormer} tokens/s"), *[("forward pass", "tokens/s")] * 2),
-)  # fmt: skip
+    (
+        "forward pass, 12 layers of width 768, one text of 4,096 tokens",
+        "inference",
+        "forward, cpu",
+        "{tokens/s} tokens/s, {peak, MB} MB",
+        ("4,096", "RoFormer"),
+        ("4,096", "transformers' RoFormer"),
+    ),
+    (
+        "the same, 512 tokens",
+        "inference",
+        "forward, cpu",
+        "{tokens/s} tokens/s",
+        ("512", "RoFormer"),
+        ("512", "transformers' RoFormer"),
+    ),
+    (
+        "a training step, 8 texts of 512 tokens, no attention dropout",
+        "training",
+        "cpu",
+        "{seconds} s, {peak, MB} MB",
+        ("0", "RoFormer"),
+        ("0", "transformers' RoFormer"),
+    ),
+    (
+        "vectors of 256 reviews of mixed length",
+        "serving",
+        "vectors",
+        "{texts/s} texts/s",
+        ("ours, unpadded",),
+        ("transformers' RoFormer",),
+    ),
+    (
+        "tokenization, with the same vocabulary",
+        "tokenization",
+        "tools",
+        "{million characters/s} million characters/s",
+        ("ids",),
+        ("ids, transformers' RoFormerTokenizer",),
+    ),
+    (
+        "forward pass on a GPU in bfloat16, 32 texts of 512 tokens",
+        "gpu-encoders",
+        "encoders",
+        ("{RoFormer} tokens/s", "{transformers' RoFormer} tokens/s"),
+        *[("forward pass", "tokens/s")] * 2,
+    ),
+)
 
 
 def read(name: str, folder: Path = JSON) -> dict | None:

@@ -25,10 +25,14 @@ class Size:
     def fields(self) -> dict[str, int]:
         """Return the fields of a configuration that all models share."""
         return {
-            "vocab_size": self.words, "num_hidden_layers": self.layers, "hidden_size": self.width,
-            "num_attention_heads": self.width // 64, "intermediate_size": 4 * self.width,
-            "max_position_embeddings": self.longest, "pad_token_id": 0,
-        }  # fmt: skip
+            "vocab_size": self.words,
+            "num_hidden_layers": self.layers,
+            "hidden_size": self.width,
+            "num_attention_heads": self.width // 64,
+            "intermediate_size": 4 * self.width,
+            "max_position_embeddings": self.longest,
+            "pad_token_id": 0,
+        }
 
 
 def make_encoder(name: str, size: Size) -> transformers.PreTrainedModel:

@@ -65,10 +65,20 @@ def make_run(name: str, size: str, dropout: float, bf16: bool, chosen: argparse.
     texts = make_texts(chosen.batch * chosen.steps, chosen.length, model.config.vocab_size)
 
     arguments = transformers.TrainingArguments(
-        tempfile.gettempdir(), max_steps=chosen.steps, per_device_train_batch_size=chosen.batch,
-        train_sampling_strategy="sequential", learning_rate=1e-5, bf16=bf16, use_cpu=True, remove_unused_columns=False,
-        dataloader_pin_memory=False, save_strategy="no", logging_strategy="no", report_to=[], disable_tqdm=True,
-    )  # fmt: skip
+        tempfile.gettempdir(),
+        max_steps=chosen.steps,
+        per_device_train_batch_size=chosen.batch,
+        train_sampling_strategy="sequential",
+        learning_rate=1e-5,
+        bf16=bf16,
+        use_cpu=True,
+        remove_unused_columns=False,
+        dataloader_pin_memory=False,
+        save_strategy="no",
+        logging_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+    )
     trainer = transformers.Trainer(model, arguments, train_dataset=texts, data_collator=collate)
     trainer.remove_callback(transformers.PrinterCallback)
 

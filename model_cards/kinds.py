@@ -190,9 +190,13 @@ def why_package_is_needed(config: dict, tokenizer_config: dict | None = None) ->
 # True for names that transformers has: importing it takes seconds.
 _MODEL_TYPES = {MODEL_TYPE: True, "bert": True, **dict.fromkeys((*MODEL_TYPES[1:], MODEL_TYPE_SEQ2SEQ, "nezha"), False)}
 _HEADS = (
-    "Model", "ForMaskedLM", "ForMultipleChoice", "ForQuestionAnswering", "ForSequenceClassification",
+    "Model",
+    "ForMaskedLM",
+    "ForMultipleChoice",
+    "ForQuestionAnswering",
+    "ForSequenceClassification",
     "ForTokenClassification",
-)  # fmt: skip
+)
 _CLASSES = {
     **{f"{family}{head}": True for family in ("RoFormer", "Bert") for head in (*_HEADS, "Tokenizer")},
     **{f"Bert{head}": True for head in ("ForNextSentencePrediction", "ForPreTraining", "LMHeadModel")},

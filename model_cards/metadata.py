@@ -41,9 +41,11 @@ class StrictLoader(yaml.SafeLoader):
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()
             raise yaml.composer.ComposerError(
-                None, None, f"the alias *{event.anchor} stands for another place: write the value itself",
+                None,
+                None,
+                f"the alias *{event.anchor} stands for another place: write the value itself",
                 event.start_mark,
-            )  # fmt: skip
+            )
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node, deep=False):

@@ -44,9 +44,21 @@ if triton is not None:
 
     @triton.jit
     def rotate_token(
-        query, key, rotation, query_out, key_out, query_strides, key_strides, rotation_strides, sign, s, h, d,
-        HEADS: tl.constexpr, WIDTH: tl.constexpr,
-    ):  # fmt: skip
+        query,
+        key,
+        rotation,
+        query_out,
+        key_out,
+        query_strides,
+        key_strides,
+        rotation_strides,
+        sign,
+        s,
+        h,
+        d,
+        HEADS: tl.constexpr,
+        WIDTH: tl.constexpr,
+    ):
         """Rotate query and key of one token by `sign` times its angles, into contiguous tensors."""
         token = tl.program_id(0)
         text, place = (token // s).to(tl.int64), (token % s).to(tl.int64)  # int64 as tensors may exceed 2^31 elements

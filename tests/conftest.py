@@ -81,8 +81,10 @@ def same_environ(monkeypatch):
 def default_signals():
     """Handle signals as a program in a terminal does: background jobs of a shell and their children ignore Ctrl-C."""
     defaults = {
-        signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL,
-    }  # fmt: skip
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
     ignored = [number for number in defaults if signal.getsignal(number) is signal.SIG_IGN]
     for number in ignored:
         signal.signal(number, defaults[number])

@@ -27,13 +27,19 @@ def triplets(path):
     return load_triplets(path).to_list()
 
 
-@pytest.mark.parametrize(("read", "name", "text"), [
-    (read_vocabulary, "vocab.txt", VOCABULARY), (read_user_dict, "user.txt", "今天 3\n天气\n"),
-    (documents, "corpus.txt", "今天\n天气\n"), (documents, "corpus.jsonl", '{"text": "今天"}\n'),
-    (triplets, "triplets.jsonl", TRIPLETS), (read_texts, "texts.txt", "今天\n天气\n"),
-    (read_stages, "stages.yaml", "stages: [{length: 8, batch_size: 4, steps: 4, learning_rate: 1e-3}]"),
-    (read_fields, "bert_config.json", '{"hidden_size": 16}'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("read", "name", "text"),
+    [
+        (read_vocabulary, "vocab.txt", VOCABULARY),
+        (read_user_dict, "user.txt", "今天 3\n天气\n"),
+        (documents, "corpus.txt", "今天\n天气\n"),
+        (documents, "corpus.jsonl", '{"text": "今天"}\n'),
+        (triplets, "triplets.jsonl", TRIPLETS),
+        (read_texts, "texts.txt", "今天\n天气\n"),
+        (read_stages, "stages.yaml", "stages: [{length: 8, batch_size: 4, steps: 4, learning_rate: 1e-3}]"),
+        (read_fields, "bert_config.json", '{"hidden_size": 16}'),
+    ],
+)
 def test_it_is_not_read(tmp_path, read, name, text):
     (tmp_path / name).write_text(text, encoding="utf-8")
     plain = read(tmp_path / name)

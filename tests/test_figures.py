@@ -27,10 +27,13 @@ BLOCKS = [
     for match in figures.BLOCK.finditer(page.read_text(encoding="utf-8"))
 ]
 FOUND = {
-    "name": "training", "command": "python benchmarks/training.py", "commit": "abc1234", "date": "2026-01-02",
+    "name": "training",
+    "command": "python benchmarks/training.py",
+    "commit": "abc1234",
+    "date": "2026-01-02",
     "machine": {"cpu": "Some CPU", "cores": 2, "instructions": ["avx2", "avx512_vnni"], "load": 0.0},
     "versions": {"torch": "2.13.0", "transformers": "5.23.0"},
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -220,8 +223,11 @@ def test_a_kept_run_is_small_and_is_read_like_the_run(tmp_path):
     found = kept(tmp_path / "runs", tmp_path / "kept")
     paths = [path for path in sorted(found.rglob("*")) if path.is_file()]
     assert [path.relative_to(found / "learned").as_posix() for path in paths[:4]] == [
-        "results.json", "results.json.gz", "settings.json", "stage-1/log.json",
-    ]  # fmt: skip
+        "results.json",
+        "results.json.gz",
+        "settings.json",
+        "stage-1/log.json",
+    ]
     assert json.loads(paths[3].read_text()) == [{"loss": 2.5, "step": 10}] and "400" not in paths[0].read_text()
     read = trained.saved_in(found / "rotary")
     results["trained"]["1"]["log"] = [{"loss": 2.5, "step": 10}]
@@ -244,10 +250,16 @@ def test_each_run_in_the_repository_was_kept_so():
         assert keep.split(json.loads(path.read_text(encoding="utf-8")))[1] == {}, path
 
 
-@pytest.mark.parametrize("damage", [
-    lambda old: b"", lambda old: old[:-9], lambda old: old[:-8] + b"\1" * 8, gzip.compress,
-    lambda old: gzip.compress(b'{"x": NaN}'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda old: b"",
+        lambda old: old[:-9],
+        lambda old: old[:-8] + b"\1" * 8,
+        gzip.compress,
+        lambda old: gzip.compress(b'{"x": NaN}'),
+    ],
+)
 def test_damaged_lists_of_a_kept_run_are_named(tmp_path, damage):
     import trained
 
@@ -269,10 +281,17 @@ def test_lists_beside_results_of_another_form_are_refused(tmp_path):
     assert_states(str(stop.value), "results.json.gz", "training")
 
 
-@pytest.mark.parametrize(("name", "part", "setting"), [
-    ("multi30k", "settings", "steps"), ("multi30k", "data", "test"), ("statutes", "settings", "scorer"),
-    ("statutes", "data", "train"), ("retrieval", "settings", "epochs"), ("retrieval", "data", "passages"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "part", "setting"),
+    [
+        ("multi30k", "settings", "steps"),
+        ("multi30k", "data", "test"),
+        ("statutes", "settings", "scorer"),
+        ("statutes", "data", "train"),
+        ("retrieval", "settings", "epochs"),
+        ("retrieval", "data", "passages"),
+    ],
+)
 def test_runs_that_cannot_be_compared_are_refused(tmp_path, name, part, setting):
     import trained
 
@@ -466,10 +485,12 @@ def test_pictures_are_drawn_from_kept_runs(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("name", "missing"),
     [
-        ("characters", ["seed-0/none", "seed-1/none", "seed-2/none"]), ("english-positions", ["seed-1/rotary"]),
-        ("position-encodings", ["."]), ("retrieval-by-length", ["blocks.json"]),
+        ("characters", ["seed-0/none", "seed-1/none", "seed-2/none"]),
+        ("english-positions", ["seed-1/rotary"]),
+        ("position-encodings", ["."]),
+        ("retrieval-by-length", ["blocks.json"]),
     ],
-)  # fmt: skip
+)
 def test_a_picture_without_some_of_its_runs_is_refused(tmp_path, monkeypatch, name, missing):
     import pictures
 
@@ -498,10 +519,17 @@ def test_status_names_every_table(capsys):
     assert len(lines) == len(BLOCKS) and f"of {len(BLOCKS)} tables" in last
 
 
-@pytest.mark.parametrize(("old", "new"), [
-    (r".*", "[]"), (r".$", ""), (r'"text": "1.5"', '"text": 1.5'), (r'"machine"', '"machines"'),
-    (r'"command"', '"commands"'), (r'"tables": .*}', '"tables": []}'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (r".*", "[]"),
+        (r".$", ""),
+        (r'"text": "1.5"', '"text": 1.5'),
+        (r'"machine"', '"machines"'),
+        (r'"command"', '"commands"'),
+        (r'"tables": .*}', '"tables": []}'),
+    ],
+)
 def test_results_that_cannot_be_printed_are_named(results, old, new):
     path = results / "training.json"
     assert figures.read("training", results)

@@ -193,10 +193,13 @@ class Memory:
     def __init__(self, monkeypatch):
         self.allocated = self.peak = 0
         for name, value in {
-            "is_available": lambda: True, "is_initialized": lambda: True, "synchronize": lambda: None,
-            "memory_allocated": lambda: self.allocated, "max_memory_allocated": lambda: self.peak,
+            "is_available": lambda: True,
+            "is_initialized": lambda: True,
+            "synchronize": lambda: None,
+            "memory_allocated": lambda: self.allocated,
+            "max_memory_allocated": lambda: self.peak,
             "reset_peak_memory_stats": lambda: setattr(self, "peak", self.allocated),
-        }.items():  # fmt: skip
+        }.items():
             monkeypatch.setattr(torch.cuda, name, value)
 
     def take(self, size):
@@ -223,10 +226,15 @@ def test_the_peak_memory_of_a_subject_leaves_out_the_others(monkeypatch):
     assert {name: of.peak for name, of in found.items()} == {"small": 10 + 20 + 5, "large": 1000 + 2000 + 7}
 
 
-@pytest.mark.parametrize(("found", "share"), [
-    ([False, False, True, True, True, True], "5%"), ([True] * 6, "0%"), ([False] * 6, "none"),
-    ([True, False, True, True, False, True], "40%"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("found", "share"),
+    [
+        ([False, False, True, True, True, True], "5%"),
+        ([True] * 6, "0%"),
+        ([False] * 6, "none"),
+        ([True, False, True, True, False, True], "40%"),
+    ],
+)
 def test_the_share_is_the_least_from_which_all_are_faster(found, share):
     assert padding.from_share(found) == share
 

@@ -28,8 +28,12 @@ from modeling_roformer.vocabulary_maker.word_vocabulary import make_word_vocabul
 
 MINI = REPOSITORY / "examples" / "roformer-mini-zh"
 FAMILIES = {
-    "word": "RoFormer", "character": "RoFormer", "v2": "RoFormer-V2", "sim": "RoFormer-Sim", "gpt": "RoFormer-GPT",
-}  # fmt: skip
+    "word": "RoFormer",
+    "character": "RoFormer",
+    "v2": "RoFormer-V2",
+    "sim": "RoFormer-Sim",
+    "gpt": "RoFormer-GPT",
+}
 PAIR = ("今天天气非常好", "我们去看明月")
 QUERY = "今天天气非常好"
 MORE_KINDS = ("mini", "sim", "v2")

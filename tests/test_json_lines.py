@@ -69,10 +69,21 @@ def test_the_field_is_read_under_every_name(read, name, tmp_path):
         assert read(json_lines(tmp_path / name, before)) == TEXTS
 
 
-@pytest.mark.parametrize("text", [
-    "{例}今天\n", "{\n", '{"今天"}\n', "{} 今天\n", "[1]\n参考\n", '今天\n{"text": "天气"}\n', "3\n", '"今天"\n',
-    "\n\n", "{" * 100_000 + "\n",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{例}今天\n",
+        "{\n",
+        '{"今天"}\n',
+        "{} 今天\n",
+        "[1]\n参考\n",
+        '今天\n{"text": "天气"}\n',
+        "3\n",
+        '"今天"\n',
+        "\n\n",
+        "{" * 100_000 + "\n",
+    ],
+)
 def test_text_stays_text(text, tmp_path):
     """An object in a later line, braces and numbers are text."""
     path = write(tmp_path / "a.txt", text)

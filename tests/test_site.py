@@ -18,9 +18,12 @@ pytestmark = pytest.mark.site
 
 SITE = REPOSITORY / "build" / "site"
 PACKAGES = [
-    "modeling_roformer", "modeling_roformer.conversion", "modeling_roformer.hub",
-    "modeling_roformer.serving.onnx_export", "modeling_roformer.serving.vectors",
-]  # fmt: skip
+    "modeling_roformer",
+    "modeling_roformer.conversion",
+    "modeling_roformer.hub",
+    "modeling_roformer.serving.onnx_export",
+    "modeling_roformer.serving.vectors",
+]
 
 
 class Page(HTMLParser):

@@ -29,7 +29,7 @@ from .vocabulary import (
     read_tokenizer_json,
     read_vocabulary,
     write_vocabulary,
-)  # fmt: skip
+)
 from .wordpiece import LONGEST_WORD, PREFIX, Normalizer, WordPiece
 
 logger = logging.get_logger(__name__)
@@ -45,9 +45,12 @@ _NAMED_WORDS = 5  # words that a warning names
 # Files of an earlier tokenizer in the same folder that loading prefers to those that `save_pretrained` writes.
 # transformers 4 saved special tokens and added tokens in files of their own.
 _PREFERRED = (
-    "added_tokens.json", "special_tokens_map.json", "chat_template.jinja", "additional_chat_templates/*.jinja",
+    "added_tokens.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "additional_chat_templates/*.jinja",
     "tokenizer.json",
-)  # fmt: skip
+)
 
 # There is a space between Latin words, but none beside a Chinese word.
 _CHINESE = r"[\p{Han}\p{Hiragana}\p{Katakana}\u3000-\u303f\uff00-\uffef]"
@@ -101,10 +104,21 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         pad_token_id: int | None
 
     def __init__(
-        self, vocab=None, do_lower_case=None, word_segmentation="auto", user_dict=None, unk_token="[UNK]",
-        sep_token="[SEP]", pad_token="[PAD]", cls_token="[CLS]", mask_token="[MASK]", tokenize_chinese_chars=True,
-        strip_accents=None, add_sep_token=True, **kwargs,
-    ):  # fmt: skip
+        self,
+        vocab=None,
+        do_lower_case=None,
+        word_segmentation="auto",
+        user_dict=None,
+        unk_token="[UNK]",
+        sep_token="[SEP]",
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        mask_token="[MASK]",
+        tokenize_chinese_chars=True,
+        strip_accents=None,
+        add_sep_token=True,
+        **kwargs,
+    ):
         source, other_file = "the vocabulary", None
         if (backend := kwargs.pop("tokenizer_object", None)) is not None:
             vocab = backend.get_vocab(with_added_tokens=False)
@@ -137,11 +151,19 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             kwargs = {"bos_token": cls_token, "eos_token": sep_token} | kwargs
 
         super().__init__(
-            do_lower_case=do_lower_case, word_segmentation=self.word_segmentation, user_dict=self.user_dict,
-            unk_token=unk_token, sep_token=sep_token, pad_token=pad_token, cls_token=cls_token, mask_token=mask_token,
-            tokenize_chinese_chars=tokenize_chinese_chars, strip_accents=strip_accents, add_sep_token=add_sep_token,
+            do_lower_case=do_lower_case,
+            word_segmentation=self.word_segmentation,
+            user_dict=self.user_dict,
+            unk_token=unk_token,
+            sep_token=sep_token,
+            pad_token=pad_token,
+            cls_token=cls_token,
+            mask_token=mask_token,
+            tokenize_chinese_chars=tokenize_chinese_chars,
+            strip_accents=strip_accents,
+            add_sep_token=add_sep_token,
             **kwargs,
-        )  # fmt: skip
+        )
         self._word_piece = WordPiece(
             self._vocabulary, self.unk_token_id, self._normalizer, self.word_segmentation is not None
         )
@@ -386,20 +408,40 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         return self._encode(text, text_pair, **options)
 
     def _encode(
-        self, text, text_pair, add_special_tokens=True, padding_strategy=PaddingStrategy.DO_NOT_PAD,
-        truncation_strategy=TruncationStrategy.DO_NOT_TRUNCATE, max_length=None, stride=0, is_split_into_words=False,
-        pad_to_multiple_of=None, padding_side=None, return_tensors: Any = None, return_token_type_ids=None,
-        return_attention_mask=None, return_overflowing_tokens=False, return_special_tokens_mask=False,
-        return_offsets_mapping=False, return_length=False, verbose=True, split_special_tokens=None, **kwargs,
-    ):  # fmt: skip
+        self,
+        text,
+        text_pair,
+        add_special_tokens=True,
+        padding_strategy=PaddingStrategy.DO_NOT_PAD,
+        truncation_strategy=TruncationStrategy.DO_NOT_TRUNCATE,
+        max_length=None,
+        stride=0,
+        is_split_into_words=False,
+        pad_to_multiple_of=None,
+        padding_side=None,
+        return_tensors: Any = None,
+        return_token_type_ids=None,
+        return_attention_mask=None,
+        return_overflowing_tokens=False,
+        return_special_tokens_mask=False,
+        return_offsets_mapping=False,
+        return_length=False,
+        verbose=True,
+        split_special_tokens=None,
+        **kwargs,
+    ):
         is_batched, samples = _as_samples(text, text_pair, is_split_into_words)
         split = self.split_special_tokens if split_special_tokens is None else split_special_tokens
         splitter = self._splitters[bool(split)]  # encodings are made later, maybe after more tokens were added
         limit = None if truncation_strategy == TruncationStrategy.DO_NOT_TRUNCATE else max_length
         assembler = Assembler(
-            self._tokenizer.post_processor, add_special_tokens, truncation_strategy.value, limit, stride,
+            self._tokenizer.post_processor,
+            add_special_tokens,
+            truncation_strategy.value,
+            limit,
+            stride,
             self.truncation_side,
-        )  # fmt: skip
+        )
 
         def tokens(sample, with_offsets):
             return [self._encode_sequence(sequence, splitter, with_offsets) for sequence in sample]

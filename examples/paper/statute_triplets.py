@@ -81,7 +81,7 @@ PROVINCES = re.compile(
 TITLE_WORDS = re.compile(
     r"[（(].*?[)）]|中华人民共和国|最高人民(?:法院|检察院)|国务院|关于|实施|若干|暂行|试行|管理|保护|促进|工作|条例|办法|规定|"
     r"法|细则|规则|决定|解释|问题|的|[《》、\s　]"
-)  # fmt: skip
+)
 # Share of the shorter of two texts at which both are cut. Both end inside a sentence: were the shorter one left whole
 # and the other cut at the end of a sentence, its being the longer one would tell which of the two it is, given the
 # length of A.
@@ -95,10 +95,13 @@ TERMS = """
 """
 # What the style of a text is: marks, digits, function words, and terms of drafting, whatever the matter.
 STYLE = (
-    *MARKS, *(first + second for first in MARKS for second in MARKS), *"0123456789一二三四五六七八九十零〇百千万%",
+    *MARKS,
+    *(first + second for first in MARKS for second in MARKS),
+    *"0123456789一二三四五六七八九十零〇百千万%",
     *"的之其由应须当不得可以或及并与和对在从自向按依将被者所本该各有无为是未已等除外内上下前后时凡均必每即但如若因至于",
-    *"省市县区州旗乡镇级", *TERMS.split(),
-)  # fmt: skip
+    *"省市县区州旗乡镇级",
+    *TERMS.split(),
+)
 BEGINNINGS = (256, 512, 1024, 2048)  # tokens
 SPACE = re.compile(r"[\s　]+")
 BLOCK = 20  # triplets

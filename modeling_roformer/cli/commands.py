@@ -105,9 +105,17 @@ def convert(
 ) -> None:
     """Convert a checkpoint of the original framework into a folder for from_pretrained."""
     options = {
-        "family": family, "as_family": as_family, "checkpoint": checkpoint, "head": head, "dtype": dtype,
-        "max_shard_size": max_shard_size, "force": force, "verify": verify, "dry_run": dry_run, "progress": True,
-    }  # fmt: skip
+        "family": family,
+        "as_family": as_family,
+        "checkpoint": checkpoint,
+        "head": head,
+        "dtype": dtype,
+        "max_shard_size": max_shard_size,
+        "force": force,
+        "verify": verify,
+        "dry_run": dry_run,
+        "progress": True,
+    }
     if all_:
         from modeling_roformer.conversion.folder_converter import convert_all
 
@@ -138,9 +146,17 @@ def vocab(
     from modeling_roformer.vocabulary_maker.word_vocabulary import make_word_vocabulary
 
     report = make_word_vocabulary(
-        corpus, base, output, size=size, min_count=min_count, max_length=max_length, field=field, num_proc=num_proc,
-        force=force, progress=True,
-    )  # fmt: skip
+        corpus,
+        base,
+        output,
+        size=size,
+        min_count=min_count,
+        max_length=max_length,
+        field=field,
+        num_proc=num_proc,
+        force=force,
+        progress=True,
+    )
     stdout.print(report.table())
 
 
@@ -181,10 +197,25 @@ def embed(
     from modeling_roformer.serving.vectors import embed as embed_texts
 
     report = embed_texts(
-        directory, texts, output, field=field, id_field=id_field, sample_by=sample_by, max_length=max_length,
-        chunk=chunk, overlap=overlap, dtype=dtype, vector_dtype=vector_dtype, keep_text=keep_text,
-        shard_size=shard_size, batch_tokens=batch_tokens, device=device, ray=ray, workers=workers, progress=True,
-    )  # fmt: skip
+        directory,
+        texts,
+        output,
+        field=field,
+        id_field=id_field,
+        sample_by=sample_by,
+        max_length=max_length,
+        chunk=chunk,
+        overlap=overlap,
+        dtype=dtype,
+        vector_dtype=vector_dtype,
+        keep_text=keep_text,
+        shard_size=shard_size,
+        batch_tokens=batch_tokens,
+        device=device,
+        ray=ray,
+        workers=workers,
+        progress=True,
+    )
     stdout.print(report.table())
 
 
@@ -289,7 +320,14 @@ def push(
     from modeling_roformer.hub import push as push_folder
 
     address = push_folder(
-        directory, repo_id, with_code=with_code, private=private, revision=revision, create_pr=create_pr,
-        commit_message=message, progress=True, tell=show_note,
-    )  # fmt: skip
+        directory,
+        repo_id,
+        with_code=with_code,
+        private=private,
+        revision=revision,
+        create_pr=create_pr,
+        commit_message=message,
+        progress=True,
+        tell=show_note,
+    )
     print(address)

@@ -8,10 +8,13 @@ from .reading import read_json
 ADAPTER = "adapter_config.json"
 # PEFT's name of a task -> the class of its base model.
 _BASES = {
-    "CAUSAL_LM": "AutoModelForCausalLM", "FEATURE_EXTRACTION": "AutoModel",
-    "QUESTION_ANS": "AutoModelForQuestionAnswering", "SEQ_2_SEQ_LM": "AutoModelForSeq2SeqLM",
-    "SEQ_CLS": "AutoModelForSequenceClassification", "TOKEN_CLS": "AutoModelForTokenClassification",
-}  # fmt: skip
+    "CAUSAL_LM": "AutoModelForCausalLM",
+    "FEATURE_EXTRACTION": "AutoModel",
+    "QUESTION_ANS": "AutoModelForQuestionAnswering",
+    "SEQ_2_SEQ_LM": "AutoModelForSeq2SeqLM",
+    "SEQ_CLS": "AutoModelForSequenceClassification",
+    "TOKEN_CLS": "AutoModelForTokenClassification",
+}
 
 
 def why_no_model(folder: Path) -> str | None:

@@ -7,15 +7,37 @@ from pathlib import Path
 
 HIDDEN = (".*", "__pycache__", "*.pyc")
 TRAINING = (
-    "checkpoint-*", "runs", "wandb", "mlruns", "lightning_logs", "events.out.tfevents.*",
+    "checkpoint-*",
+    "runs",
+    "wandb",
+    "mlruns",
+    "lightning_logs",
+    "events.out.tfevents.*",
     # transformers' Trainer, and our runs
-    "optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state*.pth", "training_args.bin", "trainer_state.json",
-    "whole.json", "run.json",
+    "optimizer.pt",
+    "scheduler.pt",
+    "scaler.pt",
+    "rng_state*.pth",
+    "training_args.bin",
+    "trainer_state.json",
+    "whole.json",
+    "run.json",
     # accelerate, FSDP and DeepSpeed
-    "optimizer.bin", "optimizer_[0-9]*", "scheduler.bin", "sampler.bin", "dl_state_dict*.bin", "random_states_*.pkl",
-    "custom_checkpoint_*.pkl", "pytorch_model_fsdp*", "*.distcp", "global_step*", "latest", "zero_to_fp32.py",
-    "*model_states.pt", "*optim_states.pt",
-)  # fmt: skip
+    "optimizer.bin",
+    "optimizer_[0-9]*",
+    "scheduler.bin",
+    "sampler.bin",
+    "dl_state_dict*.bin",
+    "random_states_*.pkl",
+    "custom_checkpoint_*.pkl",
+    "pytorch_model_fsdp*",
+    "*.distcp",
+    "global_step*",
+    "latest",
+    "zero_to_fp32.py",
+    "*model_states.pt",
+    "*optim_states.pt",
+)
 # Whole names: added_tokens.json, special_tokens_map.json and token_counts.json are not credentials.
 CREDENTIAL = re.compile(
     r"""

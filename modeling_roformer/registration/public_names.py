@@ -10,15 +10,34 @@ from modeling_roformer.tokenization import RoFormerTokenizer, RoFormerTokenizerF
 from .registry import register
 
 __all__ = [
-    "AutoModelForTripletMatching", "NezhaConfig", "NezhaForMaskedLM", "NezhaForMultipleChoice",
-    "NezhaForNextSentencePrediction", "NezhaForPreTraining", "NezhaForQuestionAnswering",
-    "NezhaForSequenceClassification", "NezhaForTokenClassification", "NezhaModel", "NezhaPreTrainedModel",
-    "RoFormerConfig", "RoFormerForCausalLM", "RoFormerForConditionalGeneration", "RoFormerForMaskedLM",
-    "RoFormerForMultipleChoice", "RoFormerForQuestionAnswering", "RoFormerForSequenceClassification",
-    "RoFormerForTokenClassification", "RoFormerForTripletMatching", "RoFormerModel", "RoFormerPreTrainedModel",
-    "RoFormerSeq2SeqConfig", "RoFormerSeq2SeqModel", "RoFormerSeq2SeqPreTrainedModel", "RoFormerTokenizer",
+    "AutoModelForTripletMatching",
+    "NezhaConfig",
+    "NezhaForMaskedLM",
+    "NezhaForMultipleChoice",
+    "NezhaForNextSentencePrediction",
+    "NezhaForPreTraining",
+    "NezhaForQuestionAnswering",
+    "NezhaForSequenceClassification",
+    "NezhaForTokenClassification",
+    "NezhaModel",
+    "NezhaPreTrainedModel",
+    "RoFormerConfig",
+    "RoFormerForCausalLM",
+    "RoFormerForConditionalGeneration",
+    "RoFormerForMaskedLM",
+    "RoFormerForMultipleChoice",
+    "RoFormerForQuestionAnswering",
+    "RoFormerForSequenceClassification",
+    "RoFormerForTokenClassification",
+    "RoFormerForTripletMatching",
+    "RoFormerModel",
+    "RoFormerPreTrainedModel",
+    "RoFormerSeq2SeqConfig",
+    "RoFormerSeq2SeqModel",
+    "RoFormerSeq2SeqPreTrainedModel",
+    "RoFormerTokenizer",
     "RoFormerTokenizerFast",
-]  # fmt: skip
+]
 
 if is_torch_available():
     from modeling_roformer import linear_attention  # noqa: F401, it adds its kind to the models

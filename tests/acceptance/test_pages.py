@@ -57,9 +57,14 @@ class Terminal:
         """Run a block in the interpreter, which is started for the first one; return what it prints."""
         if self.interpreter is None:
             self.interpreter = subprocess.Popen(
-                ["python", "-c", INTERPRETER], cwd=self.folder, env=self.environment, stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE, stderr=self.said.open("w"), text=True,
-            )  # fmt: skip
+                ["python", "-c", INTERPRETER],
+                cwd=self.folder,
+                env=self.environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self.said.open("w"),
+                text=True,
+            )
         code = "\n" * block.line + block.code
         print(json.dumps([block.page, code]), file=self.interpreter.stdin, flush=True)
         lines = []

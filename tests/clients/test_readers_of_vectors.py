@@ -46,10 +46,17 @@ def datasets_rows(folder):
     return sorted((row["id"], row["vector"]) for row in found)
 
 
-@pytest.mark.parametrize("read", [
-    lambda folder: duckdb_rows(folder, "/*.parquet"), lambda folder: duckdb_rows(folder, "/**"), polars_rows,
-    pandas_rows, datasets_rows,
-], ids=["duckdb", "duckdb, all files", "polars", "pandas", "datasets"])  # fmt: skip
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda folder: duckdb_rows(folder, "/*.parquet"),
+        lambda folder: duckdb_rows(folder, "/**"),
+        polars_rows,
+        pandas_rows,
+        datasets_rows,
+    ],
+    ids=["duckdb", "duckdb, all files", "polars", "pandas", "datasets"],
+)
 def test_the_rows_are_those_of_the_shards(folder, read):
     import pyarrow.parquet
 

@@ -25,19 +25,25 @@ LONG = "天气很好。" * 1500  # 6,002 tokens
 
 # How each class is imported, and how the vectors of texts are taken from an object.
 IMPORTS = {
-    "SentenceTransformer": "sentence_transformers", "SetFitModel": "setfit", "BERTopic": "bertopic",
-    "KeyBERT": "keybert", "Embeddings": "txtai", "HuggingFaceEmbeddings": "langchain_huggingface",
+    "SentenceTransformer": "sentence_transformers",
+    "SetFitModel": "setfit",
+    "BERTopic": "bertopic",
+    "KeyBERT": "keybert",
+    "Embeddings": "txtai",
+    "HuggingFaceEmbeddings": "langchain_huggingface",
     "HuggingFaceEmbedding": "llama_index.embeddings.huggingface",
     "SentenceTransformerEmbeddingFunction": "chromadb.utils.embedding_functions",
-}  # fmt: skip
+}
 VECTORS = {
-    "SentenceTransformer": "model.encode(texts)", "SetFitModel": "model.encode(texts)",
+    "SentenceTransformer": "model.encode(texts)",
+    "SetFitModel": "model.encode(texts)",
     "BERTopic": "import_module('bertopic.backend._utils').select_backend(model.embedding_model).embed(texts)",
-    "KeyBERT": "model.model.embed(texts)", "Embeddings": "model.batchtransform(texts)",
+    "KeyBERT": "model.model.embed(texts)",
+    "Embeddings": "model.batchtransform(texts)",
     "HuggingFaceEmbeddings": "model.embed_documents(texts)",
     "HuggingFaceEmbedding": "model.get_text_embedding_batch(texts)",
     "SentenceTransformerEmbeddingFunction": "model(texts)",
-}  # fmt: skip
+}
 
 
 def rows():

@@ -22,18 +22,25 @@ REPOSITORY = Path(__file__).resolve().parent.parent.parent
 PACKAGE = "transformers_tests"
 
 UNPACKED = (
-    "test_configuration_common.py", "test_modeling_common.py", "test_sentencepiece_backend_mixin.py",
-    "test_tokenization_common.py", "test_tokenizers_backend_mixin.py",
-)  # fmt: skip
+    "test_configuration_common.py",
+    "test_modeling_common.py",
+    "test_sentencepiece_backend_mixin.py",
+    "test_tokenization_common.py",
+    "test_tokenizers_backend_mixin.py",
+)
 
 # What these files import or read, and the source release lacks: tests of exporters and of generation, which are not
 # run here, the fields that every config has, and a text to train a tokenizer on.
 STAND_INS = {
-    "__init__.py": "", "exporters/__init__.py": "", "exporters/test_export.py": "class ExportTesterMixin:\n    pass\n",
-    "generation/__init__.py": "", "generation/test_utils.py": "class GenerationTesterMixin:\n    pass\n",
-    "utils/__init__.py": "", "utils/test_configuration_utils.py": "config_common_kwargs = {}\n",
+    "__init__.py": "",
+    "exporters/__init__.py": "",
+    "exporters/test_export.py": "class ExportTesterMixin:\n    pass\n",
+    "generation/__init__.py": "",
+    "generation/test_utils.py": "class GenerationTesterMixin:\n    pass\n",
+    "utils/__init__.py": "",
+    "utils/test_configuration_utils.py": "config_common_kwargs = {}\n",
     "fixtures/sample_text.txt": "This text stands in for another.\n\nIt has three sentences. 它也有中文。\n",
-}  # fmt: skip
+}
 
 
 def fetch() -> Path:

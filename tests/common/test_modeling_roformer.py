@@ -23,9 +23,14 @@ PEER = os.environ.get("ROFORMER_TEST_PEER", "") not in ("", "0")
 LIBRARY = transformers if PEER else importlib.import_module("modeling_roformer")
 
 HEADS = [
-    "RoFormerModel", "RoFormerForMaskedLM", "RoFormerForCausalLM", "RoFormerForSequenceClassification",
-    "RoFormerForTokenClassification", "RoFormerForQuestionAnswering", "RoFormerForMultipleChoice",
-]  # fmt: skip
+    "RoFormerModel",
+    "RoFormerForMaskedLM",
+    "RoFormerForCausalLM",
+    "RoFormerForSequenceClassification",
+    "RoFormerForTokenClassification",
+    "RoFormerForQuestionAnswering",
+    "RoFormerForMultipleChoice",
+]
 TRIPLETS = "RoFormerForTripletMatching"
 if not PEER:
     HEADS.append(TRIPLETS)
@@ -209,9 +214,12 @@ if not PEER:
     class Seq2SeqModelTester(RoFormerModelTester):
         def get_config(self):
             sizes = {
-                "vocab_size": 99, "d_model": self.hidden_size, "encoder_ffn_dim": 37, "decoder_ffn_dim": 37,
+                "vocab_size": 99,
+                "d_model": self.hidden_size,
+                "encoder_ffn_dim": 37,
+                "decoder_ffn_dim": 37,
                 "init_std": 0.1,
-            }  # fmt: skip
+            }
             for stack in ("encoder", "decoder"):
                 sizes |= {
                     f"{stack}_layers": self.num_hidden_layers,

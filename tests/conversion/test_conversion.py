@@ -77,13 +77,16 @@ def test_the_configuration(output, source):
     assert config.rotary_value is False and config.tie_word_embeddings
 
 
-@pytest.mark.parametrize(("theirs", "field", "ours"), [
-    ({}, "max_position_embeddings", 1536),  # the longest table of plain transformers
-    ({"dropout_rate": 0.3, "segment_vocab_size": 2, "type_vocab_size": 7}, "hidden_dropout_prob", 0.3),
-    ({"hidden_act": "gelu_tanh"}, "hidden_act", "gelu_pytorch_tanh"),
-    ({"hidden_act": "swish"}, "hidden_act", "silu"),
-    ({"hidden_act": "relu"}, "hidden_act", "relu"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("theirs", "field", "ours"),
+    [
+        ({}, "max_position_embeddings", 1536),  # the longest table of plain transformers
+        ({"dropout_rate": 0.3, "segment_vocab_size": 2, "type_vocab_size": 7}, "hidden_dropout_prob", 0.3),
+        ({"hidden_act": "gelu_tanh"}, "hidden_act", "gelu_pytorch_tanh"),
+        ({"hidden_act": "swish"}, "hidden_act", "silu"),
+        ({"hidden_act": "relu"}, "hidden_act", "relu"),
+    ],
+)
 def test_fields_of_the_configuration(output, source, theirs, field, ours):
     """bert4keras' names are preferred to BERT's own, as bert4keras prefers them."""
     edit_config(source, **theirs)

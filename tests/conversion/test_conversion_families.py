@@ -24,10 +24,13 @@ BERT4KERAS = os.environ.get("ROFORMER_BERT4KERAS_PYTHON")
 # Checkpoint: the Auto class that loads it, and the class that it gives.
 MASKED, CAUSAL = AutoModelForMaskedLM, AutoModelForCausalLM
 ARCHITECTURES = {
-    "v2": (MASKED, RoFormerForMaskedLM), "gpt": (CAUSAL, RoFormerForCausalLM), "sim": (CAUSAL, RoFormerForCausalLM),
-    "wobert": (MASKED, transformers.BertForMaskedLM), "wobert_bert_order": (MASKED, transformers.BertForMaskedLM),
+    "v2": (MASKED, RoFormerForMaskedLM),
+    "gpt": (CAUSAL, RoFormerForCausalLM),
+    "sim": (CAUSAL, RoFormerForCausalLM),
+    "wobert": (MASKED, transformers.BertForMaskedLM),
+    "wobert_bert_order": (MASKED, transformers.BertForMaskedLM),
     "wonezha": (MASKED, NezhaForMaskedLM),
-}  # fmt: skip
+}
 
 
 def assert_parity(model, reference: dict[str, np.ndarray], tolerance: float = 2e-5) -> None:
@@ -118,10 +121,16 @@ def test_a_gpt_and_its_tokenizer_name_the_same_first_and_last_token(tmp_path):
 
 
 SHARED_CHECKPOINTS = {
-    "roformer": "RoFormer", "roformer_factorized": "RoFormer", "roformer_gpt": "RoFormer-GPT",
-    "roformer_sim": "RoFormer-Sim", "roformer_v2": "RoFormer-V2", "roformer_v2_relu": "RoFormer-V2",
-    "wobert": "WoBERT", "wobert_bert_order": "WoBERT", "wonezha": "WoNEZHA",
-}  # fmt: skip
+    "roformer": "RoFormer",
+    "roformer_factorized": "RoFormer",
+    "roformer_gpt": "RoFormer-GPT",
+    "roformer_sim": "RoFormer-Sim",
+    "roformer_v2": "RoFormer-V2",
+    "roformer_v2_relu": "RoFormer-V2",
+    "wobert": "WoBERT",
+    "wobert_bert_order": "WoBERT",
+    "wonezha": "WoNEZHA",
+}
 
 
 @needs_shared

@@ -140,13 +140,16 @@ def test_converting_again(run, output, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["fresh", "legacy", "output"]
 
 
-@pytest.mark.parametrize("files", [
-    {"thesis.txt": "precious"},
-    {"config.json": "[1]", "thesis.txt": "precious"},
-    {"config.json": "{broken", "thesis.txt": "precious"},
-    {"config.json": json.dumps({"vocab_size": 3}), "vocab.txt": "a"},  # a legacy checkpoint
-    {"config.json": json.dumps({"model_type": "bert"}), ".git/HEAD": "ref: refs/heads/main"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"thesis.txt": "precious"},
+        {"config.json": "[1]", "thesis.txt": "precious"},
+        {"config.json": "{broken", "thesis.txt": "precious"},
+        {"config.json": json.dumps({"vocab_size": 3}), "vocab.txt": "a"},  # a legacy checkpoint
+        {"config.json": json.dumps({"model_type": "bert"}), ".git/HEAD": "ref: refs/heads/main"},
+    ],
+)
 def test_only_models_are_replaced(files, run, output, tmp_path):
     for name, text in files.items():
         (output / name).parent.mkdir(parents=True, exist_ok=True)

@@ -36,12 +36,15 @@ LEGACY = FIXTURES / "legacy"
 BERT4KERAS = os.environ.get("ROFORMER_BERT4KERAS_PYTHON")
 # Fixture -> what bert4keras is told, besides where the files are.
 FAMILIES = {
-    "word": "model='roformer', with_mlm='linear'", "factorized": "model='roformer', with_mlm='linear'",
-    "v2": "model='roformer_v2', with_mlm='linear'", "gpt": "model='roformer', application='lm'",
+    "word": "model='roformer', with_mlm='linear'",
+    "factorized": "model='roformer', with_mlm='linear'",
+    "v2": "model='roformer_v2', with_mlm='linear'",
+    "gpt": "model='roformer', application='lm'",
     "sim": "model='roformer', application='unilm', with_pool='linear', with_mlm='linear'",
-    "wobert": "model='bert', with_mlm='linear'", "wobert_bert_order": "model='bert', with_mlm='linear'",
+    "wobert": "model='bert', with_mlm='linear'",
+    "wobert_bert_order": "model='bert', with_mlm='linear'",
     "wonezha": "model='nezha', with_mlm='linear'",
-}  # fmt: skip
+}
 DTYPES = ["bfloat16", "float16", "float64"]
 
 
@@ -121,7 +124,9 @@ def test_the_original_configuration_is_what_it_was(tmp_path):
 
 HEADS = {
     "RoFormerForSequenceClassification": {
-        "id2label": {0: "差", 1: "好"}, "label2id": {"差": 0, "好": 1}, "problem_type": "single_label_classification",
+        "id2label": {0: "差", 1: "好"},
+        "label2id": {"差": 0, "好": 1},
+        "problem_type": "single_label_classification",
     },
     "RoFormerForTokenClassification": {"id2label": {0: "O", 1: "B", 2: "I"}, "label2id": {"O": 0, "B": 1, "I": 2}},
     "RoFormerForQuestionAnswering": {},
@@ -137,14 +142,23 @@ HEADS = {
     "NezhaForPreTraining": {},
     "NezhaModel": {},
     "RoFormerForMaskedLM": {
-        "use_cache": False, "task_specific_params": {"a": 1}, "a_field_of_mine": [3, None], "hidden_act": "swish",
-        "add_pooling_layer": True, "pooler_activation": "tanh", "sparse_prediction": True, "bos_token_id": 7,
+        "use_cache": False,
+        "task_specific_params": {"a": 1},
+        "a_field_of_mine": [3, None],
+        "hidden_act": "swish",
+        "add_pooling_layer": True,
+        "pooler_activation": "tanh",
+        "sparse_prediction": True,
+        "bos_token_id": 7,
     },
     "BertForSequenceClassification with other fields": {
-        "classifier_dropout": 0.3, "hidden_act": "gelu_new", "num_labels": 5, "prefix": "x",
+        "classifier_dropout": 0.3,
+        "hidden_act": "gelu_new",
+        "num_labels": 5,
+        "prefix": "x",
     },
     "NezhaForTokenClassification": {"classifier_dropout": None, "chunk_size_feed_forward": 2, "eos_token_id": 5},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -181,10 +195,17 @@ def test_any_sizes_there_and_back(
 ):
     tmp_path = tmp_path_factory.mktemp("sizes")
     saved(
-        tmp_path / "model", "RoFormerForMaskedLM", dtype=getattr(torch, dtype), num_hidden_layers=layers,
-        num_attention_heads=heads, hidden_size=heads * head_dim, intermediate_size=inner, embedding_size=embedding,
-        type_vocab_size=segments, hidden_act=activation,
-    )  # fmt: skip
+        tmp_path / "model",
+        "RoFormerForMaskedLM",
+        dtype=getattr(torch, dtype),
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        hidden_size=heads * head_dim,
+        intermediate_size=inner,
+        embedding_size=embedding,
+        type_vocab_size=segments,
+        hidden_act=activation,
+    )
     there_and_back(tmp_path, dtype)
     shutil.rmtree(tmp_path)
 
@@ -285,9 +306,13 @@ def test_memory_is_that_of_a_tensor_and_not_of_the_checkpoint(tmp_path):
     saved(tmp_path / "small", "RoFormerForMaskedLM")
     export_tf(tmp_path / "small", tmp_path / "imported")  # what is imported and cached once is not counted
     saved(
-        tmp_path / "model", "RoFormerForMaskedLM", hidden_size=256, num_hidden_layers=16, num_attention_heads=4,
+        tmp_path / "model",
+        "RoFormerForMaskedLM",
+        hidden_size=256,
+        num_hidden_layers=16,
+        num_attention_heads=4,
         intermediate_size=1024,
-    )  # fmt: skip
+    )
     assert (tmp_path / "model" / "model.safetensors").stat().st_size > 50e6
     tracemalloc.start()
     try:
@@ -361,11 +386,14 @@ def test_an_export_that_keras_trained_further(name, architecture, tmp_path):
         assert getattr(ours, field) == getattr(theirs, field), field
 
 
-@pytest.mark.parametrize(("fields", "options", "says"), [
-    ({"application": "unilm"}, {}, {"is_decoder": True, "prefix_lm": True}),
-    ({"application": "lm"}, {}, {"is_decoder": True, "prefix_lm": False}),
-    ({}, {"family": "gpt"}, {"is_decoder": True, "prefix_lm": False}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fields", "options", "says"),
+    [
+        ({"application": "unilm"}, {}, {"is_decoder": True, "prefix_lm": True}),
+        ({"application": "lm"}, {}, {"is_decoder": True, "prefix_lm": False}),
+        ({}, {"family": "gpt"}, {"is_decoder": True, "prefix_lm": False}),
+    ],
+)
 def test_an_export_whose_mask_is_named(fields, options, says, tmp_path):
     folder = shutil.copytree(LEGACY / "word", tmp_path / "legacy")
     exported_beside(folder, tmp_path)
@@ -376,11 +404,16 @@ def test_an_export_whose_mask_is_named(fields, options, says, tmp_path):
     assert config.architectures == ["RoFormerForCausalLM"]
 
 
-@pytest.mark.parametrize(("arguments", "facts"), [
-    ({"user_dict": ["海上升"]}, ["user_dict"]), ({"word_segmentation": None}, ["word_segmentation=None"]),
-    ({"vocab": {"[UNK]": 0, "[PAD]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}}, ["[PAD]", "id 0"]),
-    ({"strip_accents": False}, ["do_lower_case", True]), ({"cls_token": "[SEP]"}, ["cls_token", "[SEP]", "[CLS]"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "facts"),
+    [
+        ({"user_dict": ["海上升"]}, ["user_dict"]),
+        ({"word_segmentation": None}, ["word_segmentation=None"]),
+        ({"vocab": {"[UNK]": 0, "[PAD]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}}, ["[PAD]", "id 0"]),
+        ({"strip_accents": False}, ["do_lower_case", True]),
+        ({"cls_token": "[SEP]"}, ["cls_token", "[SEP]", "[CLS]"]),
+    ],
+)
 def test_a_tokenizer_that_a_vocabulary_does_not_tell(arguments, facts, tmp_path):
     saved(tmp_path / "model", "RoFormerForMaskedLM")
     RoFormerTokenizer(**{"vocab": LEGACY / "word" / "vocab.txt"} | arguments).save_pretrained(tmp_path / "model")
@@ -404,8 +437,11 @@ def test_the_command(run, tmp_path):
         "│", ""
     ).replace(" ", "")
     assert sorted(os.listdir(tmp_path / "legacy")) == [
-        "bert_config.json", "my_model.ckpt.data-00000-of-00001", "my_model.ckpt.index", "vocab.txt",
-    ]  # fmt: skip
+        "bert_config.json",
+        "my_model.ckpt.data-00000-of-00001",
+        "my_model.ckpt.index",
+        "vocab.txt",
+    ]
     code, _, err = run("export-tf", tmp_path / "model", tmp_path / "legacy")
     assert code == 1 and str(tmp_path / "legacy") in err and "--force" in err and err.count("\n") == 1
     assert run("export-tf", tmp_path / "model", tmp_path / "legacy", "--force")[0] == 0
@@ -504,10 +540,16 @@ def test_bert4keras_live(tmp_path):
         "tanh gelu": ("RoFormerForMaskedLM", {"hidden_act": "gelu_pytorch_tanh"}),
         "v2": ("RoFormerForMaskedLM", {"norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu"}),
         "gpt": ("RoFormerForCausalLM", {"is_decoder": True, "eos_token_id": 3}),
-        "sim": ("RoFormerForCausalLM", {
-            "is_decoder": True, "prefix_lm": True, "eos_token_id": 3, "add_pooling_layer": True,
-            "pooler_activation": "linear",
-        }),
+        "sim": (
+            "RoFormerForCausalLM",
+            {
+                "is_decoder": True,
+                "prefix_lm": True,
+                "eos_token_id": 3,
+                "add_pooling_layer": True,
+                "pooler_activation": "linear",
+            },
+        ),
         "wobert": ("BertForMaskedLM", {"max_position_embeddings": 64}),
         "pre-training": ("BertForPreTraining", {"max_position_embeddings": 64}),
         "wonezha": ("NezhaForMaskedLM", {"max_position_embeddings": 64}),
@@ -515,7 +557,7 @@ def test_bert4keras_live(tmp_path):
         "pooler": ("RoFormerModel", {"add_pooling_layer": True, "pooler_activation": "tanh"}),
         "float16": ("RoFormerForMaskedLM", {"dtype": "float16"}),
         "bfloat16": ("RoFormerForMaskedLM", {"dtype": "bfloat16"}),
-    }  # fmt: skip
+    }
     vocab = entries_of(LEGACY / "word" / "vocab.txt")
     random = np.random.default_rng(int.from_bytes(os.urandom(4), "big"))
     inputs = {"token_ids": random.integers(5, len(vocab), (3, 33)), "segment_ids": np.zeros((3, 33), int)}
@@ -530,10 +572,15 @@ def test_bert4keras_live(tmp_path):
         model = saved(tmp_path / name, architecture, seed=int(random.integers(1 << 30)), dtype=dtype, **fields)
         report = export_tf(tmp_path / name, tmp_path / f"{name} legacy")
         expected[name] = model.float()
-        jobs.append({
-            "folder": str(report.output), "prefix": "bert_model.ckpt", "call": report.call,
-            "inputs": str(tmp_path / "inputs.npz"), "output": str(tmp_path / f"{name}.npz"),
-        })  # fmt: skip
+        jobs.append(
+            {
+                "folder": str(report.output),
+                "prefix": "bert_model.ckpt",
+                "call": report.call,
+                "inputs": str(tmp_path / "inputs.npz"),
+                "output": str(tmp_path / f"{name}.npz"),
+            }
+        )
     (tmp_path / "jobs.json").write_text(json.dumps(jobs))
     command = [BERT4KERAS, str(FIXTURES / "read_with_bert4keras.py"), str(tmp_path / "jobs.json")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
@@ -553,10 +600,14 @@ def test_bert4keras_live(tmp_path):
         elif name == "sim":
             ours = [outputs.pooler_output, outputs.logits]
         elif name == "pre-training":
-            ours = [backbone.bert(
-                torch.from_numpy(inputs["token_ids"]), (torch.from_numpy(inputs["token_ids"]) != 0).long(),
-                torch.from_numpy(inputs["segment_ids"]),
-            ).pooler_output.detach(), outputs.prediction_logits]  # fmt: skip
+            ours = [
+                backbone.bert(
+                    torch.from_numpy(inputs["token_ids"]),
+                    (torch.from_numpy(inputs["token_ids"]) != 0).long(),
+                    torch.from_numpy(inputs["segment_ids"]),
+                ).pooler_output.detach(),
+                outputs.prediction_logits,
+            ]
         elif name == "pooler":
             ours = [outputs.pooler_output]
         else:

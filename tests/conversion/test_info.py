@@ -36,10 +36,14 @@ REPO = "somebody/model"
 DATA = "bert_model.ckpt.data-00000-of-00001"
 # fixture: what the summary of a conversion calls it, and whether plain transformers serves
 FAMILIES = {
-    "word": ("RoFormer", "word", False), "character": ("RoFormer", "character", False),
-    "gpt": ("RoFormer-GPT", "character", True), "sim": ("RoFormer-Sim", "character", True),
-    "v2": ("RoFormer-V2", "word", True), "wobert": ("WoBERT", "word", False), "wonezha": ("WoNEZHA", "word", True),
-}  # fmt: skip
+    "word": ("RoFormer", "word", False),
+    "character": ("RoFormer", "character", False),
+    "gpt": ("RoFormer-GPT", "character", True),
+    "sim": ("RoFormer-Sim", "character", True),
+    "v2": ("RoFormer-V2", "word", True),
+    "wobert": ("WoBERT", "word", False),
+    "wonezha": ("WoNEZHA", "word", True),
+}
 
 
 @pytest.fixture(scope="module")
@@ -273,10 +277,15 @@ def test_an_unknown_folder_is_one_sentence(case, tmp_path):
     assert "\n" not in str(result.exception)
 
 
-@pytest.mark.parametrize(("name", "content", "error", "facts"), [
-    ("nothing", None, ValueError, ["exist", "OWNER/NAME"]), ("a/b/c", None, ValueError, ["exist", "OWNER/NAME"]),
-    ("x.index", b"", ValueError, ["file", ".zip"]), ("x.zip", b"no zip", CheckpointError, ["readable .zip"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "content", "error", "facts"),
+    [
+        ("nothing", None, ValueError, ["exist", "OWNER/NAME"]),
+        ("a/b/c", None, ValueError, ["exist", "OWNER/NAME"]),
+        ("x.index", b"", ValueError, ["file", ".zip"]),
+        ("x.zip", b"no zip", CheckpointError, ["readable .zip"]),
+    ],
+)
 def test_a_path_that_is_no_folder_is_one_sentence(name, content, error, facts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     if content is not None:

@@ -51,37 +51,43 @@ def text_list(names: list[str]) -> np.ndarray:
 CHOICES = ["--head classification", "--head triplet", "--head tokens", "--head none"]
 
 
-@pytest.mark.parametrize(("name", "file", "head", "facts"), [
-    ("classification", "best_model.weights", "auto", ["dense", "unnamed layer", *CHOICES]),
-    ("v2_classification", "best_model.weights", "auto", ["dense", *CHOICES]),
-    ("nested", "best_model.h5", "auto", ["dense", "lambda", *CHOICES]),
-    ("triplet", "best_model.h5", "classification", ["dense", "masked mean", "--head classification"]),
-    ("classification", "best_model.h5", "triplet", ["dense", "[CLS]", "--head triplet"]),
-    ("tokens", "best_model.weights", "classification", ["dense", "every token", "--head classification"]),
-    ("classification", "best_model.weights", "triplet", ["Dense(2)", "one output", "--head none"]),
-    ("crf", "best_model.h5", "auto", ["dense", "conditional_random_field", "--head none"]),
-    ("crf", "best_model.weights", "tokens", ["dense", "conditional_random_field", "--head none"]),
-    ("pooler", "best_model.h5", "auto", ["Pooler-Dense", "dense", "--head none"]),
-    ("pooler", "best_model.h5", "classification", ["Pooler-Dense", "--head pooler", "--head linear-pooler"]),
-    ("pooler", "whole_model.h5", "tokens", ["dense", "pooler", "--head tokens"]),
-    ("pooler", "whole_model.h5", "linear-pooler", ["dense", "pooler (tanh)", "--head linear-pooler"]),
-    ("classification", "best_model.h5", "pooler", ["dense", "[CLS]", "--head pooler"]),
-    ("classification", "best_model.weights", "pooler", ["dense", "without a pooler", "--head pooler"]),
-    ("triplet", "best_model.h5", "tokens", ["dense", "masked mean", "--head tokens"]),
-    ("bert_classification", "best_model.h5", "auto", ["Dense(2)", "[CLS]", "--head tokens"]),
-    ("mlm", "best_model.h5", "classification", ["no Keras task layer", "--head classification"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "file", "head", "facts"),
+    [
+        ("classification", "best_model.weights", "auto", ["dense", "unnamed layer", *CHOICES]),
+        ("v2_classification", "best_model.weights", "auto", ["dense", *CHOICES]),
+        ("nested", "best_model.h5", "auto", ["dense", "lambda", *CHOICES]),
+        ("triplet", "best_model.h5", "classification", ["dense", "masked mean", "--head classification"]),
+        ("classification", "best_model.h5", "triplet", ["dense", "[CLS]", "--head triplet"]),
+        ("tokens", "best_model.weights", "classification", ["dense", "every token", "--head classification"]),
+        ("classification", "best_model.weights", "triplet", ["Dense(2)", "one output", "--head none"]),
+        ("crf", "best_model.h5", "auto", ["dense", "conditional_random_field", "--head none"]),
+        ("crf", "best_model.weights", "tokens", ["dense", "conditional_random_field", "--head none"]),
+        ("pooler", "best_model.h5", "auto", ["Pooler-Dense", "dense", "--head none"]),
+        ("pooler", "best_model.h5", "classification", ["Pooler-Dense", "--head pooler", "--head linear-pooler"]),
+        ("pooler", "whole_model.h5", "tokens", ["dense", "pooler", "--head tokens"]),
+        ("pooler", "whole_model.h5", "linear-pooler", ["dense", "pooler (tanh)", "--head linear-pooler"]),
+        ("classification", "best_model.h5", "pooler", ["dense", "[CLS]", "--head pooler"]),
+        ("classification", "best_model.weights", "pooler", ["dense", "without a pooler", "--head pooler"]),
+        ("triplet", "best_model.h5", "tokens", ["dense", "masked mean", "--head tokens"]),
+        ("bert_classification", "best_model.h5", "auto", ["Dense(2)", "[CLS]", "--head tokens"]),
+        ("mlm", "best_model.h5", "classification", ["no Keras task layer", "--head classification"]),
+    ],
+)
 def test_an_ambiguous_task_layer_is_refused(name, file, head, facts, tmp_path):
     folder_with(tmp_path, name, file)
     said = not_converted(tmp_path, *facts, head=head)
     assert head == "auto" or not all(choice in said for choice in CHOICES)
 
 
-@pytest.mark.parametrize(("layer", "facts"), [
-    ("lambda_3", ["dense", "lambda_3", *CHOICES]),
-    ("global_max_pooling1d", ["dense after global_max_pooling1d", "--head none"]),
-    ("global_average_pooling1d_1", ["Dense(2)", "masked mean", "one output"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("layer", "facts"),
+    [
+        ("lambda_3", ["dense", "lambda_3", *CHOICES]),
+        ("global_max_pooling1d", ["dense after global_max_pooling1d", "--head none"]),
+        ("global_average_pooling1d_1", ["Dense(2)", "masked mean", "one output"]),
+    ],
+)
 def test_layers_before_the_last(layer, facts, tmp_path):
     path = folder_with(tmp_path, "classification", "best_model.h5") / "best_model.h5"
     with h5py.File(path, "r+") as file:
@@ -131,13 +137,16 @@ def applied_to(layer: str):
     return lambda layers: layers["dense"].update(inbound_nodes=[[[layer, 0, 0, {}]]])
 
 
-@pytest.mark.parametrize(("name", "change", "facts"), [
-    ("regression", applied_to("Embedding-Norm"), ["dense", "Embedding-Norm", "--head none"]),
-    ("regression", lambda layers: layers["dense"].update(inbound_nodes=[]), ["dense", *CHOICES]),
-    ("regression", lambda layers: layers["CLS-token"].update(class_name="Flatten"), ["dense", "CLS-token"]),
-    ("pooler", lambda layers: layers["Pooler-Dense"]["config"].update(activation="mish"), ["Pooler-Dense", "mish"]),
-    ("pooler", lambda layers: layers["Pooler-Dense"].pop("config"), ["model_config"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "change", "facts"),
+    [
+        ("regression", applied_to("Embedding-Norm"), ["dense", "Embedding-Norm", "--head none"]),
+        ("regression", lambda layers: layers["dense"].update(inbound_nodes=[]), ["dense", *CHOICES]),
+        ("regression", lambda layers: layers["CLS-token"].update(class_name="Flatten"), ["dense", "CLS-token"]),
+        ("pooler", lambda layers: layers["Pooler-Dense"]["config"].update(activation="mish"), ["Pooler-Dense", "mish"]),
+        ("pooler", lambda layers: layers["Pooler-Dense"].pop("config"), ["model_config"]),
+    ],
+)
 def test_the_configuration_of_a_whole_model_is_checked(name, change, facts, tmp_path):
     path = folder_with(tmp_path, name, "whole_model.h5") / "whole_model.h5"
     edit_model_config(path, change)
@@ -202,12 +211,18 @@ def test_a_mask_that_its_name_does_not_tell(name, tmp_path):
     assert (config["is_decoder"], config.get("prefix_lm", False)) == (True, False)
 
 
-@pytest.mark.parametrize(("old", "new", "facts"), [
-    ("Transformer-0-MultiHeadSelfAttention-Add", "Transformer-0-MultiHeadSelfAttention-Attention-Bias",
-     ["residual_attention_scores"]),
-    ("Embedding-Segment", None, ["shared_segment_embeddings"]),
-    ("Embedding-Rotary-Position", None, ["Embedding-Rotary-Position"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("old", "new", "facts"),
+    [
+        (
+            "Transformer-0-MultiHeadSelfAttention-Add",
+            "Transformer-0-MultiHeadSelfAttention-Attention-Bias",
+            ["residual_attention_scores"],
+        ),
+        ("Embedding-Segment", None, ["shared_segment_embeddings"]),
+        ("Embedding-Rotary-Position", None, ["Embedding-Rotary-Position"]),
+    ],
+)
 def test_layers_that_compute_something_else(old, new, facts, tmp_path):
     path = folder_with(tmp_path, "unilm", "best_model.h5") / "best_model.h5"
     if new:
@@ -417,7 +432,7 @@ SPOILT = {
         ["2 models", "Embedding-Token"],
     ),
     "model_config": (lambda file: file.attrs.__setitem__("model_config", "{}"), ["model_config"]),
-}  # fmt: skip
+}
 
 
 def newer_kind(file) -> None:
@@ -527,11 +542,14 @@ def test_a_graph_written_anew_is_read(tmp_path):
     assert all(np.array_equal(copy.read(name), original.read(name)) for name in copy.entries)
 
 
-@pytest.mark.parametrize(("changes", "facts"), [
-    ({"crc": 1}, ["checksum", "object graph"]),
-    ({"shape": (1,)}, [OBJECT_GRAPH, "string"]),
-    ({"dtype": "float32"}, [OBJECT_GRAPH, "float32", "bytes"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "facts"),
+    [
+        ({"crc": 1}, ["checksum", "object graph"]),
+        ({"shape": (1,)}, [OBJECT_GRAPH, "string"]),
+        ({"dtype": "float32"}, [OBJECT_GRAPH, "float32", "bytes"]),
+    ],
+)
 def test_the_entry_of_the_graph(tmp_path, changes, facts):
     with refused(CheckpointError, tmp_path / "copy.index", *facts):
         KerasBundle(with_graph(TRIPLET, tmp_path / "copy", GRAPH, **changes))
@@ -556,21 +574,24 @@ def graph_of(*nodes: bytes) -> bytes:
     return b"".join(write_field(1, BYTES, node) for node in nodes)
 
 
-@pytest.mark.parametrize(("graph", "fact"), [
-    (graph_of(b""), "no Keras models"),
-    (graph_of(reference(1, "layer-0"), b""), "no layer Embedding-Token"),
-    (
-        graph_of(reference(1, "a") + reference(2, "b"), reference(3, "layer-0"), reference(3, "layer-0"), b""),
-        "2 Keras models",
-    ),
-    (graph_of(write_field(9, VARINT, 1)), "unknown field 9"),
-    (GRAPH[:-3], "truncated"),
-    (
-        GRAPH.replace(b"layer_with_weights-0/embeddings", b"layer_with_weights-0/embeddingz"),
-        "layer_with_weights-0/embeddingz/.ATTRIBUTES/VARIABLE_VALUE",
-    ),
-    (GRAPH.replace(b"q_dense", b"x_dense"), "variable"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("graph", "fact"),
+    [
+        (graph_of(b""), "no Keras models"),
+        (graph_of(reference(1, "layer-0"), b""), "no layer Embedding-Token"),
+        (
+            graph_of(reference(1, "a") + reference(2, "b"), reference(3, "layer-0"), reference(3, "layer-0"), b""),
+            "2 Keras models",
+        ),
+        (graph_of(write_field(9, VARINT, 1)), "unknown field 9"),
+        (GRAPH[:-3], "truncated"),
+        (
+            GRAPH.replace(b"layer_with_weights-0/embeddings", b"layer_with_weights-0/embeddingz"),
+            "layer_with_weights-0/embeddingz/.ATTRIBUTES/VARIABLE_VALUE",
+        ),
+        (GRAPH.replace(b"q_dense", b"x_dense"), "variable"),
+    ],
+)
 def test_object_graphs_whose_checksums_are_right(tmp_path, graph, fact):
     with refused(CheckpointError, tmp_path / "copy.index", fact):
         KerasBundle(with_graph(TRIPLET, tmp_path / "copy", graph))

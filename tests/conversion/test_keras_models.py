@@ -33,26 +33,34 @@ CONVERTED = [
     ("triplet", TENSOR_BUNDLE, {"head": "triplet"}, "RoFormerForTripletMatching"),
     ("v2_classification", HDF5, {}, "RoFormerForSequenceClassification"),
     ("v2_classification", TENSOR_BUNDLE, {"head": "classification"}, "RoFormerForSequenceClassification"),
-    ("mlm", HDF5, {}, "RoFormerForMaskedLM"), ("mlm", TENSOR_BUNDLE, {}, "RoFormerForMaskedLM"),
-    ("encoder", HDF5, {}, "RoFormerModel"), ("encoder", TENSOR_BUNDLE, {}, "RoFormerModel"),
+    ("mlm", HDF5, {}, "RoFormerForMaskedLM"),
+    ("mlm", TENSOR_BUNDLE, {}, "RoFormerForMaskedLM"),
+    ("encoder", HDF5, {}, "RoFormerModel"),
+    ("encoder", TENSOR_BUNDLE, {}, "RoFormerModel"),
     ("tokens", HDF5, {}, "RoFormerForTokenClassification"),
     ("tokens", TENSOR_BUNDLE, {}, "RoFormerForTokenClassification"),
     ("nested", HDF5, {"head": "classification"}, "RoFormerForSequenceClassification"),
     ("nested", TENSOR_BUNDLE, {"head": "classification"}, "RoFormerForSequenceClassification"),
     ("pooler", WHOLE, {}, "RoFormerForSequenceClassification"),
     ("pooler", HDF5, {"head": "pooler"}, "RoFormerForSequenceClassification"),
-    ("regression", WHOLE, {}, "RoFormerForSequenceClassification"), ("unilm", HDF5, {}, "RoFormerForCausalLM"),
-    ("wonezha", HDF5, {}, "NezhaForMaskedLM"), ("wonezha", TENSOR_BUNDLE, {}, "NezhaForMaskedLM"),
+    ("regression", WHOLE, {}, "RoFormerForSequenceClassification"),
+    ("unilm", HDF5, {}, "RoFormerForCausalLM"),
+    ("wonezha", HDF5, {}, "NezhaForMaskedLM"),
+    ("wonezha", TENSOR_BUNDLE, {}, "NezhaForMaskedLM"),
     ("bert_classification", HDF5, {"head": "tokens"}, "BertForTokenClassification"),
     ("bert_classification", TENSOR_BUNDLE, {"head": "tokens"}, "BertForTokenClassification"),
     ("classification", HDF5, {"head": "tokens"}, "RoFormerForTokenClassification"),
     ("bert_pooler", HDF5, {"head": "pooler"}, "BertForSequenceClassification"),
-]  # fmt: skip
+]
 ACTIVATIONS = {
-    "classification": lambda x: x.softmax(-1), "v2_classification": lambda x: x.softmax(-1),
-    "bert_classification": lambda x: x.softmax(-1), "bert_pooler": lambda x: x.softmax(-1),
-    "tokens": lambda x: x.softmax(-1), "pooler": lambda x: x.softmax(-1), "triplet": torch.sigmoid,
-}  # fmt: skip
+    "classification": lambda x: x.softmax(-1),
+    "v2_classification": lambda x: x.softmax(-1),
+    "bert_classification": lambda x: x.softmax(-1),
+    "bert_pooler": lambda x: x.softmax(-1),
+    "tokens": lambda x: x.softmax(-1),
+    "pooler": lambda x: x.softmax(-1),
+    "triplet": torch.sigmoid,
+}
 
 
 @pytest.fixture
@@ -184,11 +192,14 @@ def test_pipelines_take_the_folders(tmp_path):
     assert match({"A": "明月照着山", "B": "孩子数星", "C": "小路"})["label"] in ("B", "C")
 
 
-@pytest.mark.parametrize(("name", "file", "left_out"), [
-    ("triplet", TENSOR_BUNDLE, ["dense/bias", "dense/kernel"]),
-    ("crf", HDF5, ["dense/kernel", "dense/bias", "conditional_random_field/trans"]),
-    ("pooler", HDF5, ["dense/kernel", "dense/bias"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "file", "left_out"),
+    [
+        ("triplet", TENSOR_BUNDLE, ["dense/bias", "dense/kernel"]),
+        ("crf", HDF5, ["dense/kernel", "dense/bias", "conditional_random_field/trans"]),
+        ("pooler", HDF5, ["dense/kernel", "dense/bias"]),
+    ],
+)
 def test_a_task_layer_can_be_left_out(name, file, left_out, output, tmp_path):
     """With the pooler below it."""
     report = convert(legacy_folder(tmp_path, name, file), output, head="none", verify=True)

@@ -40,9 +40,13 @@ WORDS = REPOSITORY / "tests" / "fixtures" / "legacy" / "word" / "vocab.txt"
 CHARACTERS = REPOSITORY / "tests" / "fixtures" / "legacy" / "character" / "vocab.txt"
 ENTRIES = WORDS.read_text(encoding="utf-8").removesuffix("\n").split("\n")
 SIZES = dict(
-    vocab_size=len(ENTRIES), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24,
+    vocab_size=len(ENTRIES),
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=24,
     max_position_embeddings=64,
-)  # fmt: skip
+)
 THEIRS = transformers.models.roformer
 WEIGHT = "roformer.encoder.layer.1.output.dense.weight"
 TABLE = "roformer.encoder.embed_positions.weight"
@@ -67,9 +71,12 @@ def save(model, folder, form="zip", state=None, vocab=WORDS, tokenizer_class="Ro
     (folder / "config.json").write_text(json.dumps({key: value for key, value in config.items() if value != "missing"}))
     shutil.copy(vocab, folder / "vocab.txt")
     old = {
-        "tokenizer_class": tokenizer_class, "do_lower_case": True, "never_split": None,
-        "name_or_path": "/home/someone/x", "special_tokens_map_file": "/home/someone/special_tokens_map.json",
-    }  # fmt: skip
+        "tokenizer_class": tokenizer_class,
+        "do_lower_case": True,
+        "never_split": None,
+        "name_or_path": "/home/someone/x",
+        "special_tokens_map_file": "/home/someone/special_tokens_map.json",
+    }
     (folder / "tokenizer_config.json").write_text(json.dumps(old))
     write(folder, model.state_dict() if state is None else state, form)
     return folder
@@ -220,16 +227,25 @@ def test_no_second_copy_in_memory(form, tmp_path):
 
 LABELS = {0: "离婚", 1: "借贷", 2: "租赁"}
 HEADS = [
-    ("RoFormerModel", {}), ("RoFormerForCausalLM", {"is_decoder": True}),
+    ("RoFormerModel", {}),
+    ("RoFormerForCausalLM", {"is_decoder": True}),
     ("RoFormerForCausalLM", {"is_decoder": True, "add_cross_attention": True}),
     ("RoFormerForSequenceClassification", {"id2label": LABELS, "label2id": {v: k for k, v in LABELS.items()}}),
-    ("RoFormerForTripletMatching", {}), ("RoFormerForTokenClassification", {"num_labels": 5}),
-    ("RoFormerForQuestionAnswering", {}), ("RoFormerForMultipleChoice", {"summary_use_proj": True}),
-    ("BertForMaskedLM", {}), ("BertForPreTraining", {}), ("BertModel", {}),
-    ("BertForSequenceClassification", {"num_labels": 3}), ("BertForTokenClassification", {"num_labels": 3}),
-    ("BertLMHeadModel", {"is_decoder": True}), ("NezhaForMaskedLM", {}), ("NezhaForPreTraining", {}),
-    ("NezhaForSequenceClassification", {"num_labels": 3}), ("NezhaModel", {}),
-]  # fmt: skip
+    ("RoFormerForTripletMatching", {}),
+    ("RoFormerForTokenClassification", {"num_labels": 5}),
+    ("RoFormerForQuestionAnswering", {}),
+    ("RoFormerForMultipleChoice", {"summary_use_proj": True}),
+    ("BertForMaskedLM", {}),
+    ("BertForPreTraining", {}),
+    ("BertModel", {}),
+    ("BertForSequenceClassification", {"num_labels": 3}),
+    ("BertForTokenClassification", {"num_labels": 3}),
+    ("BertLMHeadModel", {"is_decoder": True}),
+    ("NezhaForMaskedLM", {}),
+    ("NezhaForPreTraining", {}),
+    ("NezhaForSequenceClassification", {"num_labels": 3}),
+    ("NezhaModel", {}),
+]
 
 
 @pytest.mark.parametrize(("architecture", "fields"), HEADS)
@@ -289,12 +305,15 @@ def test_the_body_is_found_under_either_name(how, tmp_path):
 
 
 @pytest.mark.parametrize("form", ["zip", "sharded safetensors"])
-@pytest.mark.parametrize("wrap", [
-    torch.nn.DataParallel,
-    lambda model: torch.nn.ModuleDict({"model": model}),  # as an attribute of Lightning's module
-    lambda model: torch.nn.DataParallel(torch.nn.ModuleDict({"model": model})),
-    lambda model: torch.nn.ModuleDict({"_orig_mod": model}),  # as torch.compile, which takes seconds to import
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        torch.nn.DataParallel,
+        lambda model: torch.nn.ModuleDict({"model": model}),  # as an attribute of Lightning's module
+        lambda model: torch.nn.DataParallel(torch.nn.ModuleDict({"model": model})),
+        lambda model: torch.nn.ModuleDict({"_orig_mod": model}),  # as torch.compile, which takes seconds to import
+    ],
+)
 def test_wrapped_models_are_seen_through(wrap, form, tmp_path):
     model = made(RoFormerForMaskedLM, RoFormerConfig(**SIZES))
     state = wrap(model).state_dict()
@@ -346,10 +365,15 @@ def test_a_classifier_beside_the_configuration_of_its_base_model(found, tmp_path
     convert(tmp_path / "old", tmp_path / "new", verify=True)
 
 
-@pytest.mark.parametrize(("architecture", "fields"), [
-    ("RoFormerForMaskedLM", {}), ("RoFormerForCausalLM", {"is_decoder": True}), ("BertForMaskedLM", {}),
-    ("RoFormerModel", {}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("architecture", "fields"),
+    [
+        ("RoFormerForMaskedLM", {}),
+        ("RoFormerForCausalLM", {"is_decoder": True}),
+        ("BertForMaskedLM", {}),
+        ("RoFormerModel", {}),
+    ],
+)
 def test_a_configuration_that_names_no_class_and_no_type(architecture, fields, tmp_path):
     kind = getattr(THEIRS, architecture, None) or getattr(transformers, architecture)
     model = made(kind, kind.config_class(**SIZES, **fields))
@@ -370,9 +394,14 @@ def test_generation_settings_come_along(tmp_path):
 # Checkpoints that the roformer package 0.4.3 and transformers 4 saved themselves, with their own answers.
 
 RELEASED = {
-    "v1": "RoFormer", "v2": "RoFormer-V2", "sim": "RoFormer-Sim", "classification": "RoFormer",
-    "transformers_roformer": "RoFormer", "wobert": "WoBERT", "nezha": "WoNEZHA",
-}  # fmt: skip
+    "v1": "RoFormer",
+    "v2": "RoFormer-V2",
+    "sim": "RoFormer-Sim",
+    "classification": "RoFormer",
+    "transformers_roformer": "RoFormer",
+    "wobert": "WoBERT",
+    "nezha": "WoNEZHA",
+}
 
 
 @pytest.mark.parametrize("name", RELEASED)
@@ -549,9 +578,14 @@ def test_characters_stay_characters(tmp_path):
     assert (tmp_path / "new" / "vocab.txt").read_bytes() == CHARACTERS.read_bytes()
 
 
-@pytest.mark.parametrize(("fields", "lower"), [
-    (None, False), ({"tokenizer_class": "BertTokenizer"}, False), ({"do_lower_case": True}, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fields", "lower"),
+    [
+        (None, False),
+        ({"tokenizer_class": "BertTokenizer"}, False),
+        ({"do_lower_case": True}, True),
+    ],
+)
 def test_a_vocabulary_with_capital_letters_is_not_lower_cased_unless_a_file_says_so(fields, lower, tmp_path):
     folder = save(made(BertForMaskedLM, BertConfig(**SIZES)), tmp_path / "old")
     (folder / "vocab.txt").write_text("\n".join(ENTRIES).replace("\nz\n", "\nA\n"), encoding="utf-8", newline="\n")
@@ -593,9 +627,13 @@ def test_added_tokens_are_found_in_texts_as_before(tokens, special, tmp_path):
     """Also tokens of the vocabulary: scripts make special tokens of [unused1]."""
     folder = save(made(BertForMaskedLM, BertConfig(**{**SIZES, "vocab_size": len(ENTRIES) + 2})), tmp_path / "old")
     tokenizer = RoFormerTokenizer(
-        WORDS, padding_side="left", truncation_side="left", model_max_length=48, user_dict=["海上升"],
+        WORDS,
+        padding_side="left",
+        truncation_side="left",
+        model_max_length=48,
+        user_dict=["海上升"],
         do_lower_case=False,
-    )  # fmt: skip
+    )
     tokenizer.add_tokens(tokens, special_tokens=special)
     if special:
         tokenizer.extra_special_tokens = tokens
@@ -631,8 +669,10 @@ def test_weights_that_are_named_have_the_configuration_of_their_own_kind(tmp_pat
 def test_nothing_points_to_what_is_not_there(tmp_path):
     """A former tokenizer's class, code that lay beside the checkpoint, and its owner's disk."""
     old = {
-        "tokenizer_class": "WoBertTokenizer", "auto_map": {"AutoModel": "code.Model"}, "_name_or_path": "/home/someone",
-    }  # fmt: skip
+        "tokenizer_class": "WoBertTokenizer",
+        "auto_map": {"AutoModel": "code.Model"},
+        "_name_or_path": "/home/someone",
+    }
     folder = save(made(BertForMaskedLM, BertConfig(**SIZES)), tmp_path / "old")
     edit_config(**old)(folder)
     report = convert(folder, tmp_path / "new", verify=True)
@@ -643,10 +683,15 @@ def test_nothing_points_to_what_is_not_there(tmp_path):
 # Families.
 
 
-@pytest.mark.parametrize(("architecture", "fields", "family"), [
-    ("RoFormerForMaskedLM", {}, "roformer"), ("RoFormerForCausalLM", {"is_decoder": True}, "gpt"),
-    ("BertForMaskedLM", {}, "wobert"), ("NezhaForMaskedLM", {}, "wonezha"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("architecture", "fields", "family"),
+    [
+        ("RoFormerForMaskedLM", {}, "roformer"),
+        ("RoFormerForCausalLM", {"is_decoder": True}, "gpt"),
+        ("BertForMaskedLM", {}, "wobert"),
+        ("NezhaForMaskedLM", {}, "wonezha"),
+    ],
+)
 def test_the_family_must_agree(architecture, fields, family, tmp_path):
     kind = getattr(modeling_roformer, architecture, None) or getattr(transformers, architecture)
     folder = save(made(kind, kind.config_class(**SIZES, **fields)), tmp_path / "old")
@@ -673,10 +718,16 @@ def test_prefix_lm_alone_is_unilms_mask_in_a_roformer_only(tmp_path):
             convert(folder, tmp_path / "other")
 
 
-@pytest.mark.parametrize(("fields", "application", "is_right"), [
-    ({}, "lm", False), ({}, "unilm", False), ({}, "encoder", True), ({"is_decoder": True}, "lm", True),
-    ({"is_decoder": True}, "encoder", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fields", "application", "is_right"),
+    [
+        ({}, "lm", False),
+        ({}, "unilm", False),
+        ({}, "encoder", True),
+        ({"is_decoder": True}, "lm", True),
+        ({"is_decoder": True}, "encoder", False),
+    ],
+)
 def test_bert4keras_field_for_the_mask_must_agree_with_transformers(fields, application, is_right, tmp_path):
     model = made(transformers.BertLMHeadModel if fields else BertForMaskedLM, BertConfig(**SIZES, **fields))
     folder = save(model, tmp_path / "old", application=application)

@@ -207,32 +207,35 @@ def test_missing_files(tmp_path):
         TensorBundle(tmp_path / "other")
 
 
-@pytest.mark.parametrize(("entries", "facts"), [
-    ([(b"a", entry_record())], ["model.ckpt.index", "no header"]),
-    ([(b"", write_field(1, VARINT, 1) + write_field(2, VARINT, 1)), (b"a", entry_record())], ["big-endian"]),
-    ([(b"", write_field(1, VARINT, 2)), (b"a", entry_record())], ["model.ckpt.data-00000-of-00002", "missing"]),
-    (
-        [(b"", write_field(1, VARINT, 1) + write_field(3, BYTES, write_field(2, VARINT, 9)))],
-        ["newer format", "version 1"],
-    ),
-    ([(b"", HEADER), (b"a", entry_record(dtype=7))], ["a", "string"]),
-    ([(b"", HEADER), (b"a", entry_record(dtype=99))], ["a", "dtype 99"]),
-    ([(b"", HEADER), (b"a", entry_record(extra=write_field(7, BYTES, b"")))], ["a", "partitioned"]),
-    ([(b"", HEADER), (b"a", entry_record(extra=write_field(9, VARINT, 1)))], ["a", "unknown field 9"]),
-    ([(b"", HEADER), (b"a", entry_record(shape=(3,)))], ["a", (3,), "float32", "8 bytes"]),
-    ([(b"", HEADER), (b"a", entry_record(shape=(1 << 62, 1 << 62)))], ["a", (1 << 62, 1 << 62), "8 bytes"]),
-    (
-        [(b"", HEADER), (b"a", entry_record(shape=(1 << 40,), size=1 << 42))],
-        ["model.ckpt.data-00000-of-00001", f"{1 << 42:,}"],
-    ),
-    ([(b"", HEADER), (b"a", entry_record(offset=4))], ["gap", "a"]),
-    ([(b"", HEADER), (b"a", entry_record()), (b"b", entry_record())], ["overlap", "b"]),
-    ([(b"", HEADER), (b"a", entry_record()), (b"b", entry_record(offset=4))], ["overlap", "b"]),
-    ([(b"", HEADER)], ["model.ckpt.data-00000-of-00001", "8 bytes"]),
-    ([(b"", HEADER), (b"a", entry_record(extra=write_field(3, VARINT, 5)))], ["a", "shard 5 of 1"]),
-    ([(b"", HEADER), (b"a", b"\x08")], ["model.ckpt.index", "byte 1"]),
-    ([], ["model.ckpt.index", "no header"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("entries", "facts"),
+    [
+        ([(b"a", entry_record())], ["model.ckpt.index", "no header"]),
+        ([(b"", write_field(1, VARINT, 1) + write_field(2, VARINT, 1)), (b"a", entry_record())], ["big-endian"]),
+        ([(b"", write_field(1, VARINT, 2)), (b"a", entry_record())], ["model.ckpt.data-00000-of-00002", "missing"]),
+        (
+            [(b"", write_field(1, VARINT, 1) + write_field(3, BYTES, write_field(2, VARINT, 9)))],
+            ["newer format", "version 1"],
+        ),
+        ([(b"", HEADER), (b"a", entry_record(dtype=7))], ["a", "string"]),
+        ([(b"", HEADER), (b"a", entry_record(dtype=99))], ["a", "dtype 99"]),
+        ([(b"", HEADER), (b"a", entry_record(extra=write_field(7, BYTES, b"")))], ["a", "partitioned"]),
+        ([(b"", HEADER), (b"a", entry_record(extra=write_field(9, VARINT, 1)))], ["a", "unknown field 9"]),
+        ([(b"", HEADER), (b"a", entry_record(shape=(3,)))], ["a", (3,), "float32", "8 bytes"]),
+        ([(b"", HEADER), (b"a", entry_record(shape=(1 << 62, 1 << 62)))], ["a", (1 << 62, 1 << 62), "8 bytes"]),
+        (
+            [(b"", HEADER), (b"a", entry_record(shape=(1 << 40,), size=1 << 42))],
+            ["model.ckpt.data-00000-of-00001", f"{1 << 42:,}"],
+        ),
+        ([(b"", HEADER), (b"a", entry_record(offset=4))], ["gap", "a"]),
+        ([(b"", HEADER), (b"a", entry_record()), (b"b", entry_record())], ["overlap", "b"]),
+        ([(b"", HEADER), (b"a", entry_record()), (b"b", entry_record(offset=4))], ["overlap", "b"]),
+        ([(b"", HEADER)], ["model.ckpt.data-00000-of-00001", "8 bytes"]),
+        ([(b"", HEADER), (b"a", entry_record(extra=write_field(3, VARINT, 5)))], ["a", "shard 5 of 1"]),
+        ([(b"", HEADER), (b"a", b"\x08")], ["model.ckpt.index", "byte 1"]),
+        ([], ["model.ckpt.index", "no header"]),
+    ],
+)
 def test_indexes_whose_checksums_are_right(tmp_path, entries, facts):
     with refused(CheckpointError, *facts):
         read_all(with_index(tmp_path, entries))

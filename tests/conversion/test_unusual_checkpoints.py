@@ -162,7 +162,8 @@ CONVERTED = {
     "nezha-encoder-pooled": (edited("wonezha", both(headless, pooled)), "NezhaModel"),
     "bert-factorised": (edited("wobert", factorised, **MAPPING), "RoFormerForMaskedLM"),
     "bert-factorised-encoder-pooled": (
-        edited("wobert", both(factorised, headless, pooled), **MAPPING), "RoFormerModel",
+        edited("wobert", both(factorised, headless, pooled), **MAPPING),
+        "RoFormerModel",
     ),
     "chinese_simbert": (edited("wobert", pooled), "RoFormerForCausalLM"),
     "simbert-small": (edited("wobert", both(factorised, pooled), **MAPPING), "RoFormerForCausalLM"),
@@ -178,7 +179,7 @@ CONVERTED = {
     "v2-lm": (edited("v2", application="lm"), "RoFormerForCausalLM"),
     "prefix-model": (edited("word", application="unilm"), "RoFormerForCausalLM"),
     "v2-causal": (edited("v2", is_decoder=True), "RoFormerForCausalLM"),
-}  # fmt: skip
+}
 # Name of the folder -> how it is made, and the facts of the error of both commands.
 REFUSED = {
     "gau-alpha": (gau, ["GAU", "not supported"]),
@@ -190,7 +191,8 @@ REFUSED = {
     "half-a-pooler": (edited("sim", lambda v: v.pop("bert/pooler/dense/bias")), ["bert/pooler/dense/bias"]),
     "unknown": (edited("v2", lambda v: v.update({"bert/new": np.ones(2, "f4")})), ["bert/new"]),
     "integers": (
-        edited("gpt", lambda v: v.update({"bert/embeddings/LayerNorm/beta": np.ones(WIDTH, "i4")})), ["int32"],
+        edited("gpt", lambda v: v.update({"bert/embeddings/LayerNorm/beta": np.ones(WIDTH, "i4")})),
+        ["int32"],
     ),
     "layers": (edited("wonezha", num_hidden_layers=3), ["2 layers", 3]),
     "shapes": (edited("wobert", max_position_embeddings=17), ["(17, 24)"]),
@@ -223,7 +225,7 @@ REFUSED = {
         after("word", lambda folder: (folder / "generation_config.json").write_text("[1]")),
         ["generation_config.json", "JSON object"],
     ),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")

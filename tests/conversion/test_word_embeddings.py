@@ -23,20 +23,37 @@ from modeling_roformer.tokenization import RoFormerTokenizer
 from modeling_roformer.tokenization.vocabulary import VocabularyError
 
 OLD = [
-    "[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"今天气非常好我们去公园玩，。", "the", "##s",
-    "##天", "a",
-]  # fmt: skip
+    "[PAD]",
+    "[unused1]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    *"今天气非常好我们去公园玩，。",
+    "the",
+    "##s",
+    "##天",
+    "a",
+]
 NEW = ["[UNK]", "[PAD]", *"天今气非常好我们去公园玩，。", "the", "##s", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["天气", "公园", "我们", "非常", "天花板", "龘龘"]
 NEW += WORDS
 FORMS = ["safetensors", "sharded", "bin", "old bin", "sharded bin"]
-RESIZED = {"embeddings.word_embeddings.weight", "cls.predictions.bias", "cls.predictions.decoder.weight",
-           "cls.predictions.decoder.bias"}  # fmt: skip
+RESIZED = {
+    "embeddings.word_embeddings.weight",
+    "cls.predictions.bias",
+    "cls.predictions.decoder.weight",
+    "cls.predictions.decoder.bias",
+}
 SIZES = dict(
     vocab_size=len(OLD) + 3,  # more rows than entries, as where they were padded to a multiple
-    hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24, max_position_embeddings=64,
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=24,
+    max_position_embeddings=64,
     type_vocab_size=2,
-)  # fmt: skip
+)
 
 
 def write_entries(path, entries):
@@ -118,10 +135,13 @@ def saved_state(folder):
     return state
 
 
-@pytest.mark.parametrize(("kind", "form", "dtype"), [
-    *product(["bert", "untied", "roformer"], FORMS, ["float32"]),
-    *product(["bert"], ["safetensors"], ["float16", "bfloat16", "float64"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "form", "dtype"),
+    [
+        *product(["bert", "untied", "roformer"], FORMS, ["float32"]),
+        *product(["bert"], ["safetensors"], ["float16", "bfloat16", "float64"]),
+    ],
+)
 def test_every_row_and_every_other_weight(checkpoint, new_vocab, tmp_path, kind, form, dtype):
     folder, _ = checkpoint(kind, form, getattr(torch, dtype))
     before = saved_state(folder)
@@ -351,10 +371,16 @@ def test_a_missing_shard_is_named(checkpoint, new_vocab, tmp_path):
         initialise_words(folder, new_vocab, tmp_path / "out")
 
 
-@pytest.mark.parametrize(("entries", "facts"), [
-    (OLD, ["two", "Han", "word_segmentation=None"]), ([entry for entry in NEW if entry != "[MASK]"], ["[MASK]"]),
-    ([entry for entry in NEW if entry != "[UNK]"], ["[UNK]"]), ([*NEW, "天气"], ["'天气'"]), ([], ["empty"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("entries", "facts"),
+    [
+        (OLD, ["two", "Han", "word_segmentation=None"]),
+        ([entry for entry in NEW if entry != "[MASK]"], ["[MASK]"]),
+        ([entry for entry in NEW if entry != "[UNK]"], ["[UNK]"]),
+        ([*NEW, "天气"], ["'天气'"]),
+        ([], ["empty"]),
+    ],
+)
 def test_a_vocabulary_that_cannot_be(checkpoint, tmp_path, entries, facts):
     folder, _ = checkpoint()
     path = write_entries(tmp_path / "words.txt", entries)

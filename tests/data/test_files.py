@@ -38,9 +38,21 @@ def names_of(folder, split=None):
 
 def test_a_corpus_is_every_visible_file_in_the_order_of_its_parts(folder, capsys):
     place = folder(
-        "b/laws.txt", "b.jsonl", "a-z.csv", "a/z.tsv", "a/AA/wiki_00", ".hidden.txt", ".git/a.txt", "README.md",
-        "README_zh.txt", "LICENSE", "license.txt", "readme", "a/notes.md", "a/picture.png",
-    )  # fmt: skip
+        "b/laws.txt",
+        "b.jsonl",
+        "a-z.csv",
+        "a/z.tsv",
+        "a/AA/wiki_00",
+        ".hidden.txt",
+        ".git/a.txt",
+        "README.md",
+        "README_zh.txt",
+        "LICENSE",
+        "license.txt",
+        "readme",
+        "a/notes.md",
+        "a/picture.png",
+    )
     assert names_of(place) == ["a/AA/wiki_00", "a/z.tsv", "a-z.csv", "b/laws.txt", "b.jsonl"]
     skipped = capsys.readouterr().err
     others, about = skipped.splitlines()  # README_zh.txt and license.txt might have been data
@@ -135,11 +147,17 @@ def test_formats_that_are_none_are_refused_by_name(name, folder):
 @pytest.mark.parametrize(
     "content",
     [
-        b"PK\x03\x04\x14\x00", b"%PDF-1.7\n", gzip.compress(b"text\nlaws\n"), "text\n法\n".encode("utf-16"),
-        "text\nlaws\n".encode("utf-16-le"), b"PAR1\x15\x04", lzma.compress(b"text\nlaws"), b"text\nla\0ws\n",
+        b"PK\x03\x04\x14\x00",
+        b"%PDF-1.7\n",
+        gzip.compress(b"text\nlaws\n"),
+        "text\n法\n".encode("utf-16"),
+        "text\nlaws\n".encode("utf-16-le"),
+        b"PAR1\x15\x04",
+        lzma.compress(b"text\nlaws"),
+        b"text\nla\0ws\n",
     ],
     ids=["zip", "pdf", "gzip", "UTF-16", "UTF-16 without a mark", "Parquet", "xz", "NUL"],
-)  # fmt: skip
+)
 def test_formats_that_are_none_are_refused_by_their_first_bytes(content, suffix, tmp_path):
     path = tmp_path / f"laws{suffix}"
     path.write_bytes(content)

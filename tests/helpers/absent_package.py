@@ -23,7 +23,12 @@ def run_without_package(script: str, folder: Path, *arguments: object, environme
     alone = {"HF_HOME": str(folder / "cache"), "HF_HUB_OFFLINE": "1", "PATH": os.defpath}
     code = f"{ABSENT}{script}\nassert 'modeling_roformer' not in sys.modules"
     done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)], env=(environment or alone) | {"OMP_NUM_THREADS": "1"},
-        cwd=folder, capture_output=True, text=True, timeout=900, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env=(environment or alone) | {"OMP_NUM_THREADS": "1"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        stdin=subprocess.DEVNULL,
+    )
     assert done.returncode == 0, done.stderr

@@ -31,13 +31,16 @@ def saved(folder: Path, architecture: str, vocabulary: str = "character", **fiel
 # Head -> its pipeline in transformers.js for the model_type roformer, and for roformer_v2, roformer_x and nezha.
 # "AutoModel" if there is no pipeline, None if there is no such model. docs/serving.md has the same table.
 IN_JAVASCRIPT = {
-    "Model": ("feature-extraction", "feature-extraction"), "ForMaskedLM": ("fill-mask", "AutoModel"),
+    "Model": ("feature-extraction", "feature-extraction"),
+    "ForMaskedLM": ("fill-mask", "AutoModel"),
     "ForSequenceClassification": ("text-classification", "AutoModel"),
     "ForTokenClassification": ("token-classification", "AutoModel"),
-    "ForQuestionAnswering": ("question-answering", "AutoModel"), "ForMultipleChoice": ("AutoModel", "AutoModel"),
-    "ForTripletMatching": ("AutoModel", "AutoModel"), "ForPreTraining": (None, "AutoModel"),
+    "ForQuestionAnswering": ("question-answering", "AutoModel"),
+    "ForMultipleChoice": ("AutoModel", "AutoModel"),
+    "ForTripletMatching": ("AutoModel", "AutoModel"),
+    "ForPreTraining": (None, "AutoModel"),
     "ForNextSentencePrediction": (None, "AutoModel"),
-}  # fmt: skip
+}
 
 
 def write_graph(folder: Path, external: bool) -> None:

@@ -451,15 +451,22 @@ class Handler(BaseHTTPRequestHandler):
 REPO = r"([\w.%-]+/[\w.%-]+)"
 MODEL = f"/api/models/{REPO}"
 ROUTES = {
-    "validate_yaml": ("POST", "/api/validate-yaml"), "create_repo": ("POST", "/api/repos/create"),
-    "create_branch": ("POST", f"{MODEL}/branch/([^/]+)"), "discussions": ("GET", f"{MODEL}/discussions"),
-    "preupload": ("POST", f"{MODEL}/preupload/([^/]+)"), "commit": ("POST", f"{MODEL}/commit/([^/]+)"),
-    "tree": ("GET", f"{MODEL}/tree/([^/]+)(/.*)?"), "info": ("GET", f"{MODEL}(?:/revision/([^/]+))?"),
-    "lfs_batch": ("POST", rf"/{REPO}\.git/info/lfs/objects/batch"), "lfs_verify": ("POST", "/lfs/verify"),
-    "lfs_upload": ("PUT", "/lfs/([0-9a-f]{64})"), "lfs_upload_part": ("PUT", r"/lfs/([0-9a-f]{64})/(\d+)"),
-    "lfs_complete": ("POST", "/lfs/([0-9a-f]{64})"), "cdn": ("GET", "/cdn/([0-9a-f]{64})"),
+    "validate_yaml": ("POST", "/api/validate-yaml"),
+    "create_repo": ("POST", "/api/repos/create"),
+    "create_branch": ("POST", f"{MODEL}/branch/([^/]+)"),
+    "discussions": ("GET", f"{MODEL}/discussions"),
+    "preupload": ("POST", f"{MODEL}/preupload/([^/]+)"),
+    "commit": ("POST", f"{MODEL}/commit/([^/]+)"),
+    "tree": ("GET", f"{MODEL}/tree/([^/]+)(/.*)?"),
+    "info": ("GET", f"{MODEL}(?:/revision/([^/]+))?"),
+    "lfs_batch": ("POST", rf"/{REPO}\.git/info/lfs/objects/batch"),
+    "lfs_verify": ("POST", "/lfs/verify"),
+    "lfs_upload": ("PUT", "/lfs/([0-9a-f]{64})"),
+    "lfs_upload_part": ("PUT", r"/lfs/([0-9a-f]{64})/(\d+)"),
+    "lfs_complete": ("POST", "/lfs/([0-9a-f]{64})"),
+    "cdn": ("GET", "/cdn/([0-9a-f]{64})"),
     "resolve_file": ("GET", f"/{REPO}/resolve/([^/]+)/(.+)"),
-}  # fmt: skip
+}
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -503,10 +510,17 @@ def hub(tmp_path, monkeypatch):
     home = tmp_path / "hf_home"
     with Hub() as hub:
         hub.environment = {
-            "HF_ENDPOINT": hub.url, "HF_TOKEN": hub.token, "HF_HOME": str(home), "HF_HUB_CACHE": str(home / "hub"),
-            "HF_MODULES_CACHE": str(home / "modules"), "HF_TOKEN_PATH": str(home / "token"), "HF_HUB_DISABLE_XET": "1",
-            "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_IMPLICIT_TOKEN": "0", "NO_PROXY": "127.0.0.1,localhost",
-        }  # fmt: skip
+            "HF_ENDPOINT": hub.url,
+            "HF_TOKEN": hub.token,
+            "HF_HOME": str(home),
+            "HF_HUB_CACHE": str(home / "hub"),
+            "HF_MODULES_CACHE": str(home / "modules"),
+            "HF_TOKEN_PATH": str(home / "token"),
+            "HF_HUB_DISABLE_XET": "1",
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "HF_HUB_DISABLE_IMPLICIT_TOKEN": "0",
+            "NO_PROXY": "127.0.0.1,localhost",
+        }
         for name, value in hub.environment.items():
             monkeypatch.setenv(name, value)
         for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):

@@ -62,11 +62,15 @@ def blocks(page: str) -> list[Block]:
     text = PAGES[page]
     return [
         Block(
-            page, found["language"], found["code"], found["output"], text.count("\n", 0, found.start()) + 1,
+            page,
+            found["language"],
+            found["code"],
+            found["output"],
+            text.count("\n", 0, found.start()) + 1,
             found["extra"],
         )
         for found in BLOCK.finditer(text)
-    ]  # fmt: skip
+    ]
 
 
 def steady(text: str) -> str:

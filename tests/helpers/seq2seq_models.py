@@ -10,19 +10,37 @@ from modeling_roformer import RoFormerForConditionalGeneration, RoFormerSeq2SeqC
 
 START, PAD, EOS = 2, 1, 0
 SIZES = dict(
-    vocab_size=50, d_model=32, encoder_layers=2, encoder_attention_heads=4, encoder_ffn_dim=48, decoder_layers=3,
-    decoder_attention_heads=2, decoder_ffn_dim=40, activation_function="swish", scale_embedding=True, pad_token_id=PAD,
-    bos_token_id=None, eos_token_id=EOS, decoder_start_token_id=START,
-)  # fmt: skip
+    vocab_size=50,
+    d_model=32,
+    encoder_layers=2,
+    encoder_attention_heads=4,
+    encoder_ffn_dim=48,
+    decoder_layers=3,
+    decoder_attention_heads=2,
+    decoder_ffn_dim=40,
+    activation_function="swish",
+    scale_embedding=True,
+    pad_token_id=PAD,
+    bos_token_id=None,
+    eos_token_id=EOS,
+    decoder_start_token_id=START,
+)
 # Marian's names of weights, and ours.
 NAMES = {
-    r"\.layers\.": ".encoder.layer.", r"embed_tokens": "embeddings.word_embeddings",
+    r"\.layers\.": ".encoder.layer.",
+    r"embed_tokens": "embeddings.word_embeddings",
     r"self_attn_layer_norm": "attention.output.LayerNorm",
-    r"encoder_attn_layer_norm": "crossattention.output.LayerNorm", r"self_attn": "attention",
-    r"encoder_attn": "crossattention", r"q_proj": "self.query", r"k_proj": "self.key", r"v_proj": "self.value",
-    r"out_proj": "output.dense", r"fc1": "intermediate.dense", r"fc2": "output.dense",
+    r"encoder_attn_layer_norm": "crossattention.output.LayerNorm",
+    r"self_attn": "attention",
+    r"encoder_attn": "crossattention",
+    r"q_proj": "self.query",
+    r"k_proj": "self.key",
+    r"v_proj": "self.value",
+    r"out_proj": "output.dense",
+    r"fc1": "intermediate.dense",
+    r"fc2": "output.dense",
     r"final_layer_norm": "output.LayerNorm",
-}  # fmt: skip
+}
 
 
 def randomise(model):
@@ -76,9 +94,27 @@ def padded(texts, side="right"):
 
 
 WORDS = [
-    "a", "dog", "runs", "in", "the", "park", "two", "men", "play", "ball", ".", "ein", "hund", "läuft", "im", "park",
-    "zwei", "männer", "spielen", "ball",
-]  # fmt: skip
+    "a",
+    "dog",
+    "runs",
+    "in",
+    "the",
+    "park",
+    "two",
+    "men",
+    "play",
+    "ball",
+    ".",
+    "ein",
+    "hund",
+    "läuft",
+    "im",
+    "park",
+    "zwei",
+    "männer",
+    "spielen",
+    "ball",
+]
 
 
 def make_tokenizer():

@@ -62,9 +62,13 @@ CASES = {
 
 # Cases that stand for all others where only the mask matters.
 WITHOUT_MASK = [
-    "RoFormerModel", "RoFormerModel dynamic", "RoFormerModel linear decoder", "RoFormerForCausalLM prefix",
-    "RoFormerForConditionalGeneration", "NezhaModel",
-]  # fmt: skip
+    "RoFormerModel",
+    "RoFormerModel dynamic",
+    "RoFormerModel linear decoder",
+    "RoFormerForCausalLM prefix",
+    "RoFormerForConditionalGeneration",
+    "NezhaModel",
+]
 
 
 def make_step(case: str, mask: str = "with padding", dropout: float = 0.1):

@@ -65,9 +65,13 @@ def with_chunks_in_ids(folder: Path) -> None:
         }
         compression = {"id": "zstd", "text": "zstd", "vector.list.element": "none"}
         pyarrow.parquet.write_table(
-            pyarrow.table(columns).replace_schema_metadata(table.schema.metadata), path, row_group_size=len(table),
-            compression=compression, use_dictionary=False, write_statistics=False,
-        )  # fmt: skip
+            pyarrow.table(columns).replace_schema_metadata(table.schema.metadata),
+            path,
+            row_group_size=len(table),
+            compression=compression,
+            use_dictionary=False,
+            write_statistics=False,
+        )
         settings["shards"][path.name]["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
     schema = pyarrow.parquet.read_schema(path)
     settings = {SETTINGS: json.dumps(settings, indent=2, ensure_ascii=False)}

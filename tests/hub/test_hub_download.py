@@ -20,9 +20,12 @@ REPO = "somebody/model"
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "今天", "天气", "很", "好", "。"]
 WEIGHTS = np.random.default_rng(0).bytes(3000)
 FILES = {
-    ".gitattributes": Blob(b"*.safetensors filter=lfs\n"), "config.json": Blob(b'{"model_type": "roformer"}'),
-    "model.safetensors": Blob(WEIGHTS, lfs=True), "sub/词.txt": Blob("词\n".encode()), "empty.txt": Blob(b""),
-}  # fmt: skip
+    ".gitattributes": Blob(b"*.safetensors filter=lfs\n"),
+    "config.json": Blob(b'{"model_type": "roformer"}'),
+    "model.safetensors": Blob(WEIGHTS, lfs=True),
+    "sub/词.txt": Blob("词\n".encode()),
+    "empty.txt": Blob(b""),
+}
 
 
 @pytest.fixture

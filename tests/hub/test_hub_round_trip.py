@@ -12,9 +12,25 @@ from modeling_roformer.tokenization import RoFormerTokenizer, RoFormerTokenizerF
 
 REPO = "somebody/round-trip"
 WORDS = [
-    "今天", "天气", "很", "好", "公园", "我", "想", "去", "玩", "，", "。", "今", "天", "气", "公", "园",
-    "roformer", "##s",
-]  # fmt: skip
+    "今天",
+    "天气",
+    "很",
+    "好",
+    "公园",
+    "我",
+    "想",
+    "去",
+    "玩",
+    "，",
+    "。",
+    "今",
+    "天",
+    "气",
+    "公",
+    "园",
+    "roformer",
+    "##s",
+]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 TEXTS = ["今天天气很好，我想去公园玩。", "RoFormers 很好", "天气[MASK]好", ""]
 

@@ -207,28 +207,91 @@ def test_the_card_says_what_the_model_needs(hub, folder, fields, own_card):
 
 HIDDEN = [".git/config", ".cache/huggingface/token", "__pycache__/a.pyc", "sub/.DS_Store"]
 OF_TRAINING = [
-    "checkpoint-10/model.safetensors", "Checkpoint-11/vocab.txt", "runs/Nov21/events.out.tfevents.1.host.2.0",
-    "optimizer.pt", "OPTIMIZER.PT", "scheduler.pt", "scaler.pt", "rng_state.pth", "rng_state_0.pth",
-    "training_args.bin", "whole.json", "run.json", "trainer_state.json", "wandb/run-1/config.yaml",
-    "mlruns/0/meta.yaml", "lightning_logs/version_0/hparams.yaml", "optimizer.bin", "optimizer_1.bin",
-    "scheduler.bin", "sampler.bin", "dl_state_dict.bin", "random_states_0.pkl", "custom_checkpoint_0.pkl",
-    "pytorch_model_fsdp.bin", "pytorch_model_fsdp_0/x.distcp", "optimizer_0/x.distcp", "latest", "zero_to_fp32.py",
-    "global_step5/mp_rank_00_model_states.pt", "logs/events.out.tfevents.1.host",
-]  # fmt: skip
+    "checkpoint-10/model.safetensors",
+    "Checkpoint-11/vocab.txt",
+    "runs/Nov21/events.out.tfevents.1.host.2.0",
+    "optimizer.pt",
+    "OPTIMIZER.PT",
+    "scheduler.pt",
+    "scaler.pt",
+    "rng_state.pth",
+    "rng_state_0.pth",
+    "training_args.bin",
+    "whole.json",
+    "run.json",
+    "trainer_state.json",
+    "wandb/run-1/config.yaml",
+    "mlruns/0/meta.yaml",
+    "lightning_logs/version_0/hparams.yaml",
+    "optimizer.bin",
+    "optimizer_1.bin",
+    "scheduler.bin",
+    "sampler.bin",
+    "dl_state_dict.bin",
+    "random_states_0.pkl",
+    "custom_checkpoint_0.pkl",
+    "pytorch_model_fsdp.bin",
+    "pytorch_model_fsdp_0/x.distcp",
+    "optimizer_0/x.distcp",
+    "latest",
+    "zero_to_fp32.py",
+    "global_step5/mp_rank_00_model_states.pt",
+    "logs/events.out.tfevents.1.host",
+]
 CREDENTIALS = [
-    "id_rsa", "id_ed25519.pub", "server.pem", "sub/deploy.key", "keys.p12", ".env", ".env.local", "prod.env",
-    ".netrc", "credentials.json", "aws_credentials", "Credentials", "secrets/a.txt", "Secret/x", "secrets.yaml",
-    "client_secret_1.json", "my-service-account.json", "x-firebase-adminsdk-a.json", "api_key.txt", "password.txt",
-    "kubeconfig", "token", "token.txt", "hf_token", "HF_TOKEN.txt", "my-token", "access_token.json",
-    "sub/github-token.yml", "stored_tokens",
-]  # fmt: skip
+    "id_rsa",
+    "id_ed25519.pub",
+    "server.pem",
+    "sub/deploy.key",
+    "keys.p12",
+    ".env",
+    ".env.local",
+    "prod.env",
+    ".netrc",
+    "credentials.json",
+    "aws_credentials",
+    "Credentials",
+    "secrets/a.txt",
+    "Secret/x",
+    "secrets.yaml",
+    "client_secret_1.json",
+    "my-service-account.json",
+    "x-firebase-adminsdk-a.json",
+    "api_key.txt",
+    "password.txt",
+    "kubeconfig",
+    "token",
+    "token.txt",
+    "hf_token",
+    "HF_TOKEN.txt",
+    "my-token",
+    "access_token.json",
+    "sub/github-token.yml",
+    "stored_tokens",
+]
 # Names that are near to those.
 OF_THE_MODEL = [
-    "special_tokens_map.json", "added_tokens.json", "tokens.txt", "token_counts.json", "tokenization.py",
-    "keys.txt", "secretary.txt", "environment.yml", "latest.md", "runs.md", "optimizer.md", "pytorch_model.bin",
-    "all_results.json", "tf_model.h5", "openvino/openvino_model.bin", "loss.png", "eval_results.json", "rng.txt",
-    "monkey.txt", "sampler.py",
-]  # fmt: skip
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "tokens.txt",
+    "token_counts.json",
+    "tokenization.py",
+    "keys.txt",
+    "secretary.txt",
+    "environment.yml",
+    "latest.md",
+    "runs.md",
+    "optimizer.md",
+    "pytorch_model.bin",
+    "all_results.json",
+    "tf_model.h5",
+    "openvino/openvino_model.bin",
+    "loss.png",
+    "eval_results.json",
+    "rng.txt",
+    "monkey.txt",
+    "sampler.py",
+]
 
 
 def test_files_of_training_and_tools_are_not_uploaded(hub, folder):
@@ -294,11 +357,15 @@ def test_links_to_files_in_the_folder_are_followed(hub, folder, tmp_path):
 
 
 BAD_LINKS = {
-    "a file elsewhere": ("notes.txt", "../outside/secret.txt"), "a folder elsewhere": ("docs", "../outside"),
-    "in a folder": ("sub/docs", "../../outside"), "the folder itself": ("docs", "."),
-    "nothing": ("notes.txt", "nothing.txt"), "itself": ("notes.txt", "notes.txt"),
-    "a credential": ("notes.txt", "deploy.key"), "another cache's blob": ("notes.txt", f"../blobs/{'a' * 40}"),
-}  # fmt: skip
+    "a file elsewhere": ("notes.txt", "../outside/secret.txt"),
+    "a folder elsewhere": ("docs", "../outside"),
+    "in a folder": ("sub/docs", "../../outside"),
+    "the folder itself": ("docs", "."),
+    "nothing": ("notes.txt", "nothing.txt"),
+    "itself": ("notes.txt", "notes.txt"),
+    "a credential": ("notes.txt", "deploy.key"),
+    "another cache's blob": ("notes.txt", f"../blobs/{'a' * 40}"),
+}
 
 
 @pytest.mark.parametrize("case", BAD_LINKS)
@@ -443,10 +510,16 @@ def large(folder):
 
 
 ROUTES = {
-    "create": "POST /api/repos/create", "info": "GET /api/models/somebody/model", "preupload": "POST .*/preupload/",
-    "batch": "POST .*/objects/batch", "upload": "PUT /lfs/[0-9a-f]+$", "part": "PUT /lfs/.*/2$",
-    "complete": "POST /lfs/[0-9a-f]+$", "metadata": "POST /api/validate-yaml", "commit": "POST .*/commit/",
-}  # fmt: skip
+    "create": "POST /api/repos/create",
+    "info": "GET /api/models/somebody/model",
+    "preupload": "POST .*/preupload/",
+    "batch": "POST .*/objects/batch",
+    "upload": "PUT /lfs/[0-9a-f]+$",
+    "part": "PUT /lfs/.*/2$",
+    "complete": "POST /lfs/[0-9a-f]+$",
+    "metadata": "POST /api/validate-yaml",
+    "commit": "POST .*/commit/",
+}
 # In the last, the request was served, and the response broke off.
 FAULTS = {"429": {"status": 429}, "503": {"status": 503}, "cut": {"cut": 0}, "late cut": {"cut": 5}}
 PASSING = [(route, "503") for route in ROUTES] + [
@@ -485,14 +558,20 @@ def test_a_push_ends_after_three_tries_and_can_be_repeated(hub, folder, waits, r
     assert content(folder).items() <= published(hub).items()
 
 
-@pytest.mark.parametrize(("fault", "facts"), [
-    (Fault("POST .*/repos/create", status=401), ["hf auth login", 401]),
-    (Fault("POST .*/preupload", status=403), ["HF_TOKEN", "write", 403]),
-    (Fault("POST .*/preupload", status=404), [REPO, 404]), (Fault("POST .*/objects/batch", status=413), [413]),
-    (Fault("POST .*/commit/", status=400), ["injected 400"]),
-    (Fault("POST .*/commit/", status=409), [REPO, "changed"]),
-    (Fault("POST .*/commit/", status=412), [REPO, "changed"]), (Fault("PUT /lfs/", status=403), ["HF_TOKEN", 403]),
-], ids=lambda value: f"{value.route} {value.status}" if isinstance(value, Fault) else "")  # fmt: skip
+@pytest.mark.parametrize(
+    ("fault", "facts"),
+    [
+        (Fault("POST .*/repos/create", status=401), ["hf auth login", 401]),
+        (Fault("POST .*/preupload", status=403), ["HF_TOKEN", "write", 403]),
+        (Fault("POST .*/preupload", status=404), [REPO, 404]),
+        (Fault("POST .*/objects/batch", status=413), [413]),
+        (Fault("POST .*/commit/", status=400), ["injected 400"]),
+        (Fault("POST .*/commit/", status=409), [REPO, "changed"]),
+        (Fault("POST .*/commit/", status=412), [REPO, "changed"]),
+        (Fault("PUT /lfs/", status=403), ["HF_TOKEN", 403]),
+    ],
+    ids=lambda value: f"{value.route} {value.status}" if isinstance(value, Fault) else "",
+)
 def test_a_refusal_of_the_hub_is_told_in_one_sentence_at_once(hub, folder, waits, fault, facts):
     hub.faults.append(replace(fault))
     with refused(HubError, "nothing was published", *facts) as caught:

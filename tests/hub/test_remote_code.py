@@ -22,10 +22,13 @@ from modeling_roformer.tokenization import RoFormerTokenizer
 
 REPO = "somebody/model"
 TEXTS = [
-    "今天天气很好，我想去公园玩。", "原告与被告于2015年3月登记结婚，婚后感情一般。",
-    "本院认为，双方签订的借款合同合法有效，应予支持。", "苹果公司在北京召开了新闻发布会，介绍iPhone 12。",
-    "[MASK]的首都是北京", "",
-]  # fmt: skip
+    "今天天气很好，我想去公园玩。",
+    "原告与被告于2015年3月登记结婚，婚后感情一般。",
+    "本院认为，双方签订的借款合同合法有效，应予支持。",
+    "苹果公司在北京召开了新闻发布会，介绍iPhone 12。",
+    "[MASK]的首都是北京",
+    "",
+]
 COMPUTE = """
 def compute(model, tokenizer, texts):
     import torch
@@ -153,11 +156,13 @@ def test_without_this_package(hub, tmp_path, word_vocabulary, masked_lm, classif
     assert np.array_equal(results["local ids"], other_ids)
     encoder, classifier_encoder = model.roformer, classifier_model.roformer
     expected = {
-        "hub AutoModel": compute(encoder, tokenizer, TEXTS), "hub AutoModelForMaskedLM": logits,
-        "hub AutoModelForPreTraining": logits, "v2": compute(v2, tokenizer, TEXTS),
+        "hub AutoModel": compute(encoder, tokenizer, TEXTS),
+        "hub AutoModelForMaskedLM": logits,
+        "hub AutoModelForPreTraining": logits,
+        "v2": compute(v2, tokenizer, TEXTS),
         "local AutoModel": compute(classifier_encoder, classifier_tokenizer, TEXTS),
         "local AutoModelForSequenceClassification": compute(classifier_model, classifier_tokenizer, TEXTS),
-    }  # fmt: skip
+    }
     for name, values in expected.items():
         np.testing.assert_allclose(results[name], values, atol=1e-5, rtol=0, err_msg=name)
     mask = ids[4].tolist().index(tokenizer.mask_token_id)

@@ -17,10 +17,16 @@ REPO = "somebody/model"
 CONFIG = RoFormerConfig(vocab_size=9, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
 SIZES = [("50GB", "5KB"), ("5KB", "50GB"), ("4KB", "8KB"), ("8KB", "4KB")]
 OTHERS = [
-    "model.fp16.safetensors", "model.bf16-00001-of-00002.safetensors", "model.safetensors.index.bf16.json",
-    "pytorch_model.bin", "adapter_model.safetensors", "other/model.safetensors", "other/onnx/model.onnx",
-    "model-of-mine.txt", "vocab.md",
-]  # fmt: skip
+    "model.fp16.safetensors",
+    "model.bf16-00001-of-00002.safetensors",
+    "model.safetensors.index.bf16.json",
+    "pytorch_model.bin",
+    "adapter_model.safetensors",
+    "other/model.safetensors",
+    "other/onnx/model.onnx",
+    "model-of-mine.txt",
+    "vocab.md",
+]
 
 
 def model_of(seed):

@@ -46,12 +46,16 @@ KINDS = {
     "v2": {"model_type": "roformer_v2", "norm_type": "rms_norm", "use_bias": False, "architectures": MASKED_LM},
     "gpt": {"model_type": "roformer", "is_decoder": True, "architectures": ["RoFormerForCausalLM"]},
     "sim": {
-        "model_type": "roformer_x", "is_decoder": True, "prefix_lm": True, "add_pooling_layer": True,
-        "pooler_activation": "linear", "architectures": ["RoFormerForCausalLM"],
+        "model_type": "roformer_x",
+        "is_decoder": True,
+        "prefix_lm": True,
+        "add_pooling_layer": True,
+        "pooler_activation": "linear",
+        "architectures": ["RoFormerForCausalLM"],
     },
     "wobert": {"model_type": "bert", "architectures": ["BertForMaskedLM"]},
     "wonezha": {"model_type": "nezha", "architectures": ["NezhaForMaskedLM"]},
-}  # fmt: skip
+}
 TASKS = {"sim": "sentence-similarity", "gpt": "text-generation"}
 TABLE_4 = [(512, 256, "200k"), (1536, 256, "12.5k"), (256, 256, "120k"), (128, 512, "80k"), (1536, 256, "10k")]
 # Fixture of the same kind, for the examples of a card to run on.
@@ -67,9 +71,12 @@ def released_config(name, **changes):
     sizes = {"num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads}
     release = RELEASES[name]
     return {
-        **KINDS[release.kind], **sizes, "intermediate_size": 4 * hidden, "vocab_size": release.vocab_size or 33333,
+        **KINDS[release.kind],
+        **sizes,
+        "intermediate_size": 4 * hidden,
+        "vocab_size": release.vocab_size or 33333,
         **changes,
-    }  # fmt: skip
+    }
 
 
 def published(name):
@@ -198,13 +205,19 @@ def test_the_name_of_the_archive_picks_its_card(name, form):
     assert read_facts(card)["source"] == name and "family" not in read_facts(card)
 
 
-@pytest.mark.parametrize("changes", [
-    {"num_hidden_layers": 3}, {"hidden_size": 48}, {"num_attention_heads": 4}, {"vocab_size": 401},
-    {"architectures": ["RoFormerForSequenceClassification"]},
-    {"model_type": "roformer_v2", "norm_type": "rms_norm", "prefix_lm": False},
-    {"model_type": "roformer_x", "norm_type": "layer_norm", "use_bias": True, "prefix_lm": True},
-    {"model_type": "mystery"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_hidden_layers": 3},
+        {"hidden_size": 48},
+        {"num_attention_heads": 4},
+        {"vocab_size": 401},
+        {"architectures": ["RoFormerForSequenceClassification"]},
+        {"model_type": "roformer_v2", "norm_type": "rms_norm", "prefix_lm": False},
+        {"model_type": "roformer_x", "norm_type": "layer_norm", "use_bias": True, "prefix_lm": True},
+        {"model_type": "mystery"},
+    ],
+)
 @pytest.mark.parametrize("name", RELEASES)
 def test_another_model_under_a_released_name_gets_the_generic_card(name, changes):
     config = released_config(name, **changes)
@@ -233,13 +246,19 @@ def test_a_legacy_configuration_names_no_kind_and_is_believed(name):
     assert card_for(name, config, word_level(name)).startswith(published(name).split("<!-- facts -->")[0])
 
 
-@pytest.mark.parametrize(("architecture", "task"), [
-    ("RoFormerForMaskedLM", "fill-mask"), ("RoFormerForSequenceClassification", "text-classification"),
-    ("RoFormerForTokenClassification", "token-classification"),
-    ("RoFormerForQuestionAnswering", "question-answering"), ("RoFormerForMultipleChoice", "multiple-choice"),
-    ("RoFormerForTripletMatching", "sentence-similarity"), ("RoFormerForCausalLM", "text-generation"),
-    ("RoFormerModel", "feature-extraction"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("architecture", "task"),
+    [
+        ("RoFormerForMaskedLM", "fill-mask"),
+        ("RoFormerForSequenceClassification", "text-classification"),
+        ("RoFormerForTokenClassification", "token-classification"),
+        ("RoFormerForQuestionAnswering", "question-answering"),
+        ("RoFormerForMultipleChoice", "multiple-choice"),
+        ("RoFormerForTripletMatching", "sentence-similarity"),
+        ("RoFormerForCausalLM", "text-generation"),
+        ("RoFormerModel", "feature-extraction"),
+    ],
+)
 def test_generic_card_names_the_task_of_the_head_and_runs(architecture, task, tmp_path, monkeypatch):
     convert(LEGACY / "word", tmp_path / "mine")
     config = json.loads((tmp_path / "mine" / "config.json").read_text())
@@ -263,8 +282,10 @@ def test_a_card_of_a_field_of_another_type_is_written_without_an_error(field, va
 
 
 # A release for each kind and text of examples, which differ in the name of the folder alone.
-EXAMPLES = {(of.kind, *(block.replace(name, "") for block in python_blocks(published(name)))): name
-            for name, of in RELEASES.items()}  # fmt: skip
+EXAMPLES = {
+    (of.kind, *(block.replace(name, "") for block in python_blocks(published(name)))): name
+    for name, of in RELEASES.items()
+}
 
 
 @pytest.mark.parametrize("name", EXAMPLES.values())
@@ -407,9 +428,11 @@ def test_others_v2_is_not_said_to_load_in_plain_transformers():
 # Metadata.
 
 BROKEN_METADATA = {
-    "a: [": ["YAML"], "- a\n- b": ["name: value"], "license: mit\nlicense: mit": ["YAML", "license"],
+    "a: [": ["YAML"],
+    "- a\n- b": ["name: value"],
+    "license: mit\nlicense: mit": ["YAML", "license"],
     "a: &x [1]\nb: *x": ["YAML", "alias *x"],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("block", BROKEN_METADATA)
@@ -518,12 +541,17 @@ def test_the_card_of_a_release_stays_one_under_another_name(tmp_path, converted,
 
 
 @pytest.mark.parametrize("line", ["\n", "\r\n"])
-@pytest.mark.parametrize("own", [
-    "# Mine\n\nText with a | and ---\n", "# Mine, without a last line break", "---\n\n---\n# Mine\n",
-    "---\nlicense: mit   # by me\ntags: [a, b]\nlanguage: [zh, en]\n---\n\n# Mine\n",
-    "---\nlicense: mit\n---\n# Mine\n\n<!-- facts -->\n\nMore.\n",
-    "---\nlicense: mit\n---\n# Mine\n<!-- facts -->\nold table\n<!-- /facts -->\nMore.\n",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "own",
+    [
+        "# Mine\n\nText with a | and ---\n",
+        "# Mine, without a last line break",
+        "---\n\n---\n# Mine\n",
+        "---\nlicense: mit   # by me\ntags: [a, b]\nlanguage: [zh, en]\n---\n\n# Mine\n",
+        "---\nlicense: mit\n---\n# Mine\n\n<!-- facts -->\n\nMore.\n",
+        "---\nlicense: mit\n---\n# Mine\n<!-- facts -->\nold table\n<!-- /facts -->\nMore.\n",
+    ],
+)
 def test_somebody_elses_card_keeps_every_letter(folder, own, line):
     path, own = folder / "README.md", own.replace("\n", line)
     path.write_bytes(own.encode())
@@ -569,19 +597,22 @@ def lose_shard(folder):
     next(folder.glob("model-00002-of-*.safetensors")).unlink()
 
 
-@pytest.mark.parametrize(("spoil", "facts"), [
-    (lambda folder: shutil.rmtree(folder), ["{}", "folder"]),
-    (lambda folder: (folder / "config.json").unlink(), ["{}", "config.json"]),
-    (lambda folder: (folder / "config.json").write_text("{"), ["{}/config.json", "JSON", "column 2"]),
-    (lambda folder: (folder / "config.json").write_text("[]"), ["{}/config.json", "JSON object"]),
-    (lambda folder: (folder / "model.safetensors").write_bytes(b"\0" * 20), ["{}", "weights"]),
-    (lambda folder: (folder / "README.md").write_bytes(b"\xff\xfe"), ["{}/README.md", "UTF-8"]),
-    (lambda folder: lose_shard(folder), ["{}", "model-00002-of-"]),
-    (
-        lambda folder: (folder / "model.safetensors.index.json").write_text("{}"),
-        ["{}/model.safetensors.index.json", "weight_map"],
-    ),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("spoil", "facts"),
+    [
+        (lambda folder: shutil.rmtree(folder), ["{}", "folder"]),
+        (lambda folder: (folder / "config.json").unlink(), ["{}", "config.json"]),
+        (lambda folder: (folder / "config.json").write_text("{"), ["{}/config.json", "JSON", "column 2"]),
+        (lambda folder: (folder / "config.json").write_text("[]"), ["{}/config.json", "JSON object"]),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"\0" * 20), ["{}", "weights"]),
+        (lambda folder: (folder / "README.md").write_bytes(b"\xff\xfe"), ["{}/README.md", "UTF-8"]),
+        (lambda folder: lose_shard(folder), ["{}", "model-00002-of-"]),
+        (
+            lambda folder: (folder / "model.safetensors.index.json").write_text("{}"),
+            ["{}/model.safetensors.index.json", "weight_map"],
+        ),
+    ],
+)
 def test_a_folder_without_a_saved_model_is_named(folder, spoil, facts):
     spoil(folder)
     with refused(ValueError, *[fact.format(folder) for fact in facts]):

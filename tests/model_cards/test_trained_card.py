@@ -34,17 +34,25 @@ def test_all_facts(folder, tmp_path):
         base=tmp_path / "mini",
         data=[tmp_path / "reviews.csv", "somebody/reviews:zh"],
         hyperparameters={
-            "learning_rate": 1e-3, "epochs": 4, "bf16": False, "seed": None, "data": tmp_path / "reviews.csv",
+            "learning_rate": 1e-3,
+            "epochs": 4,
+            "bf16": False,
+            "seed": None,
+            "data": tmp_path / "reviews.csv",
         },
         scores=[score("macro_f1", 1 / 3), score("accuracy", 0.75, "test")],
         language="zh",
-    )  # fmt: skip
+    )
     text = (folder / "README.md").read_text(encoding="utf-8")
     metadata = yaml.safe_load(text.split("---\n")[1])
     facts = "library_name", "pipeline_tag", "datasets", "language", "metrics"
     assert [metadata[name] for name in facts] == [
-        "transformers", "text-classification", ["somebody/reviews"], "zh", ["accuracy", "macro_f1"]
-    ]  # fmt: skip
+        "transformers",
+        "text-classification",
+        ["somebody/reviews"],
+        "zh",
+        ["accuracy", "macro_f1"],
+    ]
     assert "base_model" not in metadata and metadata["model-index"][0]["name"] == "classifier"
     results = ModelCard(text).data.eval_results
     assert {(r.task_type, r.dataset_name, r.dataset_split, r.metric_type, r.metric_value) for r in results} == {
@@ -73,14 +81,23 @@ def test_base_of_a_base(folder, tmp_path):
     assert card.data.base_model is None and "base model" not in card.text
 
 
-@pytest.mark.parametrize(("base", "card", "expected"), [
-    ("somebody/roformer", None, "somebody/roformer"),
-    ("bert-base-chinese", None, "bert-base-chinese"),  # an old name on the Hub, without an owner
-    ("mini", "", None), ("模型", "", None), ("runs/mini", "", None),
-    ("mini", "somebody/roformer", "somebody/roformer"), ("mini", "[somebody/roformer, b]", "somebody/roformer"),
-    ("mini", "start", None),  # a folder, in a card of an earlier version
-    ("mini", "/home/me/start", None), ("mini", "../start", None), ("gone/of/mine", None, None), ("/gone", None, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("base", "card", "expected"),
+    [
+        ("somebody/roformer", None, "somebody/roformer"),
+        ("bert-base-chinese", None, "bert-base-chinese"),  # an old name on the Hub, without an owner
+        ("mini", "", None),
+        ("模型", "", None),
+        ("runs/mini", "", None),
+        ("mini", "somebody/roformer", "somebody/roformer"),
+        ("mini", "[somebody/roformer, b]", "somebody/roformer"),
+        ("mini", "start", None),  # a folder, in a card of an earlier version
+        ("mini", "/home/me/start", None),
+        ("mini", "../start", None),
+        ("gone/of/mine", None, None),
+        ("/gone", None, None),
+    ],
+)
 def test_only_a_repository_is_the_base_model_on_the_hub(folder, tmp_path, monkeypatch, base, card, expected):
     monkeypatch.chdir(tmp_path)
     if card is not None:
@@ -92,10 +109,16 @@ def test_only_a_repository_is_the_base_model_on_the_hub(folder, tmp_path, monkey
     assert f"| base model | {published_name(base)} |" in written.text
 
 
-@pytest.mark.parametrize("card", [
-    b"---\nfoo\n---\n", b"---\nbase_model: [\n---\n", b"---\nbase_model: []\n---\n",
-    b"---\nbase_model: {a: b}\n---\n", b"\x81",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "card",
+    [
+        b"---\nfoo\n---\n",
+        b"---\nbase_model: [\n---\n",
+        b"---\nbase_model: []\n---\n",
+        b"---\nbase_model: {a: b}\n---\n",
+        b"\x81",
+    ],
+)
 def test_a_damaged_card_of_the_base_costs_no_training(folder, tmp_path, card):
     (tmp_path / "laws").mkdir()
     (tmp_path / "laws" / "README.md").write_bytes(card)
@@ -132,8 +155,13 @@ def test_names_without_paths(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     places = "texts.csv", tmp_path / "texts.csv", "run/model", "run", tmp_path / "gone.csv", "nyu-mll/glue:sst2"
     assert [published_name(place) for place in places] == [
-        "texts.csv", "texts.csv", "run", "run", "gone.csv", "nyu-mll/glue:sst2"
-    ]  # fmt: skip
+        "texts.csv",
+        "texts.csv",
+        "run",
+        "run",
+        "gone.csv",
+        "nyu-mll/glue:sst2",
+    ]
 
 
 @pytest.mark.parametrize("pairs", [False, True])
@@ -169,9 +197,11 @@ def test_the_card_says_what_segments_words(tmp_path):
     RoFormerForMaskedLM(small_config(vocab_size=len(words))).save_pretrained(tmp_path)
     cards = {}
     for name, options in {
-        "jieba": {}, "more": {"user_dict": ["天气"]}, "characters": {"word_segmentation": None},
+        "jieba": {},
+        "more": {"user_dict": ["天气"]},
+        "characters": {"word_segmentation": None},
         "custom": {"word_segmentation": list},
-    }.items():  # fmt: skip
+    }.items():
         RoFormerTokenizer(words, **options).save_pretrained(tmp_path)
         cards[name] = card_of_folder(tmp_path, "mine")
     assert ["user_dict" in card for card in cards.values()] == [False, True, False, False]

@@ -45,10 +45,15 @@ def assert_same(found, expected):
             torch.testing.assert_close(on_cpu(found[name]), x, atol=1e-5, rtol=1e-4, msg=name)
 
 
-@pytest.mark.parametrize("mistake", [
-    lambda x: x + torch.zeros(3), lambda x: torch.where(torch.zeros(3) == 0, x, 0),
-    lambda x: torch.cat([x, torch.zeros(3)]), lambda x: x[torch.arange(2)],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        lambda x: x + torch.zeros(3),
+        lambda x: torch.where(torch.zeros(3) == 0, x, 0),
+        lambda x: torch.cat([x, torch.zeros(3)]),
+        lambda x: x[torch.arange(2)],
+    ],
+)
 def test_a_tensor_on_the_cpu_is_refused(mistake, device):
     with pytest.raises(RuntimeError, match="on the CPU"):
         mistake(torch.zeros(3, device=NAME))
@@ -125,10 +130,13 @@ def test_several_steps_of_an_optimiser(case, device):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("fields", "options"), [
-    *product(({}, {"attention_type": "linear"}, {"prefix_lm": True}), ({}, {"num_beams": 2}, {"use_cache": False})),
-    ({}, {"cache_implementation": "static"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fields", "options"),
+    [
+        *product(({}, {"attention_type": "linear"}, {"prefix_lm": True}), ({}, {"num_beams": 2}, {"use_cache": False})),
+        ({}, {"cache_implementation": "static"}),
+    ],
+)
 def test_generation(fields, options, device):
     model = small_model("RoFormerForCausalLM", is_decoder=True, pad_token_id=0, eos_token_id=99, **fields)
     inputs = {"input_ids": torch.tensor([[0, 7, 8], [5, 6, 9]]), "attention_mask": torch.tensor([[0, 1, 1], [1, 1, 1]])}

@@ -132,10 +132,12 @@ def test_a_config_without_an_implementation_is_eager(batch):
 
 
 MASKS = {
-    "none": lambda mask: None, "padding": lambda mask: mask, "on the left": lambda mask: mask.flip(1),
+    "none": lambda mask: None,
+    "padding": lambda mask: mask,
+    "on the left": lambda mask: mask.flip(1),
     "boolean": lambda mask: mask.bool()[:, None, None].expand(2, 1, 24, 24),
     "added": lambda mask: (1.0 - mask)[:, None, None].expand(2, 1, 24, 24) * torch.finfo(torch.bfloat16).min,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,13 @@ from transformers import DynamicCache, StaticCache
 
 DECODER = {"vocab_size": 120, "is_decoder": True, "initializer_range": 0.3}
 KINDS = {
-    "causal": {}, "prefix": {"prefix_lm": True}, "rotary_value": {"rotary_value": True},
+    "causal": {},
+    "prefix": {"prefix_lm": True},
+    "rotary_value": {"rotary_value": True},
     "learned": {"position_encoding": "learned", "max_position_embeddings": 40},
     "sinusoidal prefix": {"position_encoding": "sinusoidal", "prefix_lm": True},
     "no positions": {"position_encoding": "none"},
-}  # fmt: skip
+}
 STATIC = {"cache_implementation": "static", "disable_compile": True}
 
 
@@ -240,10 +242,15 @@ def test_a_cache_continued_by_several_words_is_the_same():
         torch.testing.assert_close(found, expected, atol=1e-9, rtol=0, msg=kind)
 
 
-@pytest.mark.parametrize("fields", [
-    {}, {"attention_type": "linear"}, {"attention_type": "linear", "linear_feature_map": "favor"},
-    {"prefix_lm": True},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"attention_type": "linear"},
+        {"attention_type": "linear", "linear_feature_map": "favor"},
+        {"prefix_lm": True},
+    ],
+)
 @pytest.mark.parametrize("length", [1, 4])
 @torch.no_grad()
 def test_a_cache_that_does_not_fit_is_refused_and_kept(fields, length):

@@ -29,13 +29,16 @@ from modeling_roformer import (
 
 NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 VARIANTS = {
-    "plain": {}, "rotary_value": {"rotary_value": True}, "factorised": {"embedding_size": 16},
+    "plain": {},
+    "rotary_value": {"rotary_value": True},
+    "factorised": {"embedding_size": 16},
     "v2": {"norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu"},
     "yarn": {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}},
-    "trainable_rope": {"trainable_rope": True}, "gpt": {"is_decoder": True},
+    "trainable_rope": {"trainable_rope": True},
+    "gpt": {"is_decoder": True},
     "sim": {"is_decoder": True, "prefix_lm": True, "add_pooling_layer": True, "pooler_activation": "linear"},
     "nezha": None,
-}  # fmt: skip
+}
 TARGETS = ["query", "key", "value"]
 
 
@@ -108,12 +111,15 @@ def test_adapters_are_saved_loaded_and_merged(variant, tmp_path):
     torch.testing.assert_close(logits(merged, make_ids()), expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(("head", "task", "trained_too"), [
-    (RoFormerForSequenceClassification, "SEQ_CLS", {"classifier"}),
-    (RoFormerForTokenClassification, "TOKEN_CLS", {"classifier"}),
-    (RoFormerModel, "FEATURE_EXTRACTION", set()),
-    (RoFormerForTripletMatching, None, set()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("head", "task", "trained_too"),
+    [
+        (RoFormerForSequenceClassification, "SEQ_CLS", {"classifier"}),
+        (RoFormerForTokenClassification, "TOKEN_CLS", {"classifier"}),
+        (RoFormerModel, "FEATURE_EXTRACTION", set()),
+        (RoFormerForTripletMatching, None, set()),
+    ],
+)
 def test_a_task_trains_its_head_too(head, task, trained_too):
     adapted = get_peft_model(head(small_config()), LoraConfig(r=4, target_modules=TARGETS, task_type=task))
     rest = {n for n, p in adapted.named_parameters() if p.requires_grad and "lora_" not in n}
@@ -169,10 +175,15 @@ def test_prefixes_of_translation_models_are_marians():
     assert outputs[0][1] == outputs[1][1]
 
 
-@pytest.mark.parametrize(("head", "task"), [
-    ("ForSequenceClassification", "SEQ_CLS"), ("ForTokenClassification", "TOKEN_CLS"),
-    ("ForQuestionAnswering", "QUESTION_ANS"), ("Model", "FEATURE_EXTRACTION"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("head", "task"),
+    [
+        ("ForSequenceClassification", "SEQ_CLS"),
+        ("ForTokenClassification", "TOKEN_CLS"),
+        ("ForQuestionAnswering", "QUESTION_ANS"),
+        ("Model", "FEATURE_EXTRACTION"),
+    ],
+)
 @pytest.mark.parametrize("family", ["RoFormer", "Nezha"])
 def test_prefixes_of_encoders_are_refused(family, head, task):
     model = get_peft_model(small_model(family + head), PrefixTuningConfig(task_type=task, num_virtual_tokens=5))
@@ -264,9 +275,17 @@ def test_gradient_checkpointing_in_the_trainer_trains_alike(variant, tmp_path):
     for checkpointing in (False, True):
         model = make_model(variant, **NO_DROPOUT)
         arguments = TrainingArguments(
-            str(tmp_path), max_steps=3, per_device_train_batch_size=4, learning_rate=1e-2, seed=0, use_cpu=True,
-            gradient_checkpointing=checkpointing, save_strategy="no", report_to=[], disable_tqdm=True,
-        )  # fmt: skip
+            str(tmp_path),
+            max_steps=3,
+            per_device_train_batch_size=4,
+            learning_rate=1e-2,
+            seed=0,
+            use_cpu=True,
+            gradient_checkpointing=checkpointing,
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+        )
         Trainer(model, arguments, train_dataset=examples).train()
         assert any(layer.gradient_checkpointing for layer in model.base_model.encoder.layer) == checkpointing
         states.append(model.state_dict())

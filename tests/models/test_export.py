@@ -57,11 +57,14 @@ def test_torch_export(head, variant):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("head", "variant"), [
-    ("RoFormerForMaskedLM", "plain"),
-    ("RoFormerForMaskedLM", "dynamic"),
-    ("RoFormerForSequenceClassification", "rotary_value"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("head", "variant"),
+    [
+        ("RoFormerForMaskedLM", "plain"),
+        ("RoFormerForMaskedLM", "dynamic"),
+        ("RoFormerForSequenceClassification", "rotary_value"),
+    ],
+)
 @pytest.mark.filterwarnings("ignore:.*will not be used, since it shares", "ignore:.*LeafSpec.*:FutureWarning")
 def test_onnx_runtime_gives_the_same_logits(head, variant, tmp_path):
     model, batch = small_model(head, **VARIANTS[variant], num_hidden_layers=1), make_batch()

@@ -19,25 +19,34 @@ import modeling_roformer as ours
 DECODER, LINEAR, EAGER = {"is_decoder": True}, {"attention_type": "linear"}, {"attn_implementation": "eager"}
 ROPE = {"factor": 4.0, "original_max_position_embeddings": 4}
 VARIANTS = {
-    "encoder": {}, "decoder": DECODER, "eager": EAGER, "eager decoder": {**EAGER, **DECODER},
-    "UniLM": {**DECODER, "prefix_lm": True}, "rotary values": {"rotary_value": True},
+    "encoder": {},
+    "decoder": DECODER,
+    "eager": EAGER,
+    "eager decoder": {**EAGER, **DECODER},
+    "UniLM": {**DECODER, "prefix_lm": True},
+    "rotary values": {"rotary_value": True},
     "learned": {"position_encoding": "learned", "max_position_embeddings": 8},
     "sinusoidal decoder": {"position_encoding": "sinusoidal", **DECODER},
-    "no positions": {"position_encoding": "none"}, "dynamic": {"rope_parameters": {"rope_type": "dynamic", **ROPE}},
+    "no positions": {"position_encoding": "none"},
+    "dynamic": {"rope_parameters": {"rope_type": "dynamic", **ROPE}},
     "dynamic eager decoder": {"rope_parameters": {"rope_type": "dynamic", **ROPE}, **EAGER, **DECODER},
-    "yarn": {"rope_parameters": {"rope_type": "yarn", **ROPE}}, "trainable": {"trainable_rope": True},
+    "yarn": {"rope_parameters": {"rope_type": "yarn", **ROPE}},
+    "trainable": {"trainable_rope": True},
     "V2": {"norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu", "embedding_size": 16},
     "chunks": {"chunk_size_feed_forward": 1},
-}  # fmt: skip
+}
 for _name in ("elu", "softmax", "cosine", "favor"):
     VARIANTS[f"linear {_name}"] = {**LINEAR, "linear_feature_map": _name}
     VARIANTS[f"linear {_name} decoder"] = {**LINEAR, "linear_feature_map": _name, **DECODER}
 VARIANTS["linear dynamic"] = {**LINEAR, "rope_parameters": {"rope_type": "dynamic", **ROPE}}
 VARIANTS["linear chunks"] = {**LINEAR, "chunk_size_feed_forward": 1}
 WAYS = {
-    "positions": ("position_ids",), "ends": ENDS, "ends, less": ("cu_seq_lens_q",), "seq_idx": ("seq_idx",),
+    "positions": ("position_ids",),
+    "ends": ENDS,
+    "ends, less": ("cu_seq_lens_q",),
+    "seq_idx": ("seq_idx",),
     "all": ("position_ids", *ENDS, "seq_idx"),
-}  # fmt: skip
+}
 
 
 def close(found, expected, atol=1e-10):
@@ -323,11 +332,14 @@ def test_texts_longer_than_a_table_of_positions_are_refused(way):
 
 
 POOLING = [
-    ("RoFormerForSequenceClassification", {}, None), ("RoFormerForQuestionAnswering", {}, None),
-    ("RoFormerForMultipleChoice", {}, 1), ("RoFormerForTripletMatching", {"triplet_scorer": "bi"}, 3),
-    ("NezhaForSequenceClassification", {}, None), ("NezhaForPreTraining", {}, None),
+    ("RoFormerForSequenceClassification", {}, None),
+    ("RoFormerForQuestionAnswering", {}, None),
+    ("RoFormerForMultipleChoice", {}, 1),
+    ("RoFormerForTripletMatching", {"triplet_scorer": "bi"}, 3),
+    ("NezhaForSequenceClassification", {}, None),
+    ("NezhaForPreTraining", {}, None),
     ("NezhaForNextSentencePrediction", {}, None),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("head", "fields", "sequences"), POOLING)
@@ -461,12 +473,15 @@ def padded(texts, labels):
 
 
 HEADS = {
-    "causal": ("RoFormerForCausalLM", DECODER), "causal linear": ("RoFormerForCausalLM", {**DECODER, **LINEAR}),
-    "causal eager": ("RoFormerForCausalLM", {**DECODER, **EAGER}), "masked": ("RoFormerForMaskedLM", {}),
+    "causal": ("RoFormerForCausalLM", DECODER),
+    "causal linear": ("RoFormerForCausalLM", {**DECODER, **LINEAR}),
+    "causal eager": ("RoFormerForCausalLM", {**DECODER, **EAGER}),
+    "masked": ("RoFormerForMaskedLM", {}),
     "masked sparse": ("RoFormerForMaskedLM", {"sparse_prediction": True}),
-    "masked linear": ("RoFormerForMaskedLM", LINEAR), "tokens": ("RoFormerForTokenClassification", {"num_labels": 90}),
+    "masked linear": ("RoFormerForMaskedLM", LINEAR),
+    "tokens": ("RoFormerForTokenClassification", {"num_labels": 90}),
     "nezha": ("NezhaForMaskedLM", {}),
-}  # fmt: skip
+}
 COLLATORS = [{}, EVERYTHING, {**EVERYTHING, "return_position_ids": False}, {"return_seq_idx": True}]
 
 

@@ -26,10 +26,18 @@ def gradient_of(loss, model):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("arguments", [
-    {}, {"num_items_in_batch": 40}, {"num_items_in_batch": torch.tensor(40)}, {"shift_labels": LABELS.roll(-2, 1)},
-    {"shift_labels": None}, {"ignore_index": -100},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"num_items_in_batch": 40},
+        {"num_items_in_batch": torch.tensor(40)},
+        {"shift_labels": LABELS.roll(-2, 1)},
+        {"shift_labels": None},
+        {"ignore_index": -100},
+    ],
+    ids=str,
+)
 def test_the_causal_loss_is_that_of_transformers(arguments, dtype):
     model = causal_model().to(dtype)
     outputs = model(IDS, labels=LABELS, **arguments)
@@ -161,23 +169,32 @@ SPARSE = {"sparse_prediction": True}
 SEVERAL = {"num_labels": 3, "problem_type": "multi_label_classification"}
 NUMBERS = {"num_labels": 3, "problem_type": "regression"}
 WITH_LOSS = [
-    ("RoFormerForMaskedLM", {}), ("RoFormerForMaskedLM", SPARSE), ("RoFormerForCausalLM", {"is_decoder": True}),
-    ("RoFormerForTokenClassification", {"num_labels": 3}), ("RoFormerForSequenceClassification", {"num_labels": 3}),
-    ("RoFormerForSequenceClassification", SEVERAL), ("RoFormerForSequenceClassification", {"num_labels": 1}),
-    ("RoFormerForSequenceClassification", NUMBERS), ("RoFormerForMultipleChoice", {}),
+    ("RoFormerForMaskedLM", {}),
+    ("RoFormerForMaskedLM", SPARSE),
+    ("RoFormerForCausalLM", {"is_decoder": True}),
+    ("RoFormerForTokenClassification", {"num_labels": 3}),
+    ("RoFormerForSequenceClassification", {"num_labels": 3}),
+    ("RoFormerForSequenceClassification", SEVERAL),
+    ("RoFormerForSequenceClassification", {"num_labels": 1}),
+    ("RoFormerForSequenceClassification", NUMBERS),
+    ("RoFormerForMultipleChoice", {}),
     ("RoFormerForTripletMatching", {"triplet_loss": "binary_cross_entropy"}),
     ("RoFormerForTripletMatching", {"triplet_loss": "softmax"}),
     ("RoFormerForTripletMatching", {"triplet_loss": "softmax", "triplet_scorer": "bi", "triplet_temperature": 0.5}),
     ("RoFormerForTripletMatching", {"triplet_loss": "margin", "triplet_scorer": "bi", "triplet_margin": 3.0}),
-    ("NezhaForMaskedLM", {}), ("NezhaForTokenClassification", {"num_labels": 3}),
-    ("NezhaForSequenceClassification", {"num_labels": 3}), ("NezhaForMultipleChoice", {}),
+    ("NezhaForMaskedLM", {}),
+    ("NezhaForTokenClassification", {"num_labels": 3}),
+    ("NezhaForSequenceClassification", {"num_labels": 3}),
+    ("NezhaForMultipleChoice", {}),
     ("NezhaForNextSentencePrediction", {}),
-]  # fmt: skip
+]
 # Trainer counts `labels` only, so these heads need parts with equal numbers of labels.
 EQUAL_PARTS = [
-    ("RoFormerForQuestionAnswering", {}), ("NezhaForQuestionAnswering", {}), ("NezhaForPreTraining", {}),
+    ("RoFormerForQuestionAnswering", {}),
+    ("NezhaForQuestionAnswering", {}),
+    ("NezhaForPreTraining", {}),
     ("NezhaForPreTraining", SPARSE),
-]  # fmt: skip
+]
 
 
 def without_dropout(head, fields):
@@ -219,10 +236,19 @@ def one_update(head, fields, examples, folder, batch_size):
     """Return the logged loss and the weights after one step over all examples."""
     model = without_dropout(head, fields)
     arguments = TrainingArguments(
-        str(folder), max_steps=1, per_device_train_batch_size=batch_size, logging_steps=1, optim="sgd",
-        gradient_accumulation_steps=-(-TEXTS // batch_size), learning_rate=1.0, max_grad_norm=0.0, save_strategy="no",
-        use_cpu=True, report_to=[], disable_tqdm=True,
-    )  # fmt: skip
+        str(folder),
+        max_steps=1,
+        per_device_train_batch_size=batch_size,
+        logging_steps=1,
+        optim="sgd",
+        gradient_accumulation_steps=-(-TEXTS // batch_size),
+        learning_rate=1.0,
+        max_grad_norm=0.0,
+        save_strategy="no",
+        use_cpu=True,
+        report_to=[],
+        disable_tqdm=True,
+    )
     trainer = Trainer(model, arguments, train_dataset=examples)
     trainer.train()
     return trainer.state.log_history[0]["loss"], model.state_dict()

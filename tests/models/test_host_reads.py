@@ -12,11 +12,18 @@ from helpers.waits import host_reads
 import modeling_roformer as ours
 
 
-@pytest.mark.parametrize(("function", "name"), [
-    (lambda x: x.sum().item(), "_local_scalar_dense"), (lambda x: bool(x.all()), "_local_scalar_dense"),
-    (lambda x: x[x > 1], "index"), (lambda x: x.nonzero(), "nonzero"),
-    (lambda x: torch.equal(x, x.clone()), "equal"), (lambda x: x.tolist(), "tolist"), (lambda x: x.cpu(), "cpu"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (lambda x: x.sum().item(), "_local_scalar_dense"),
+        (lambda x: bool(x.all()), "_local_scalar_dense"),
+        (lambda x: x[x > 1], "index"),
+        (lambda x: x.nonzero(), "nonzero"),
+        (lambda x: torch.equal(x, x.clone()), "equal"),
+        (lambda x: x.tolist(), "tolist"),
+        (lambda x: x.cpu(), "cpu"),
+    ],
+)
 def test_reads_are_counted(function, name):
     assert host_reads(lambda: function(torch.arange(3))) == {name: 1}
 

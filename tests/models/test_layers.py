@@ -71,9 +71,13 @@ def test_a_checkpoint_of_the_roformer_package_loads(model_type, tmp_path):
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
     config = {
-        **SMALL, **V2, "vocab_size": 100, "model_type": model_type, "pooler_activation": "tanh",
+        **SMALL,
+        **V2,
+        "vocab_size": 100,
+        "model_type": model_type,
+        "pooler_activation": "tanh",
         "architectures": ["RoFormerForMaskedLM"],
-    }  # fmt: skip
+    }
     (tmp_path / "config.json").write_text(json.dumps(config))
     loaded = AutoModelForMaskedLM.from_pretrained(tmp_path)
     ids = torch.randint(5, 80, (2, 20))

@@ -26,9 +26,12 @@ from modeling_roformer.linear_attention import LinearAttentionCache
 
 HEAD_DIM = 16
 MAPS = {
-    "elu": {}, "softmax": {}, "cosine": {}, "favor": {"linear_num_features": 24},
+    "elu": {},
+    "softmax": {},
+    "cosine": {},
+    "favor": {"linear_num_features": 24},
     "favor before": {"linear_num_features": 24, "linear_rotation": "before"},
-}  # fmt: skip
+}
 DIRECTIONS = {"bidirectional": {}, "causal": {"is_decoder": True}}
 
 
@@ -43,9 +46,13 @@ def fields_of(name, **more):
 
 def make_model(name, model_class=RoFormerModel, seed=0, **more):
     fields = {
-        "vocab_size": 90, "num_hidden_layers": 1, "intermediate_size": 40, "initializer_range": 0.5, **fields_of(name),
+        "vocab_size": 90,
+        "num_hidden_layers": 1,
+        "intermediate_size": 40,
+        "initializer_range": 0.5,
+        **fields_of(name),
         **more,
-    }  # fmt: skip
+    }
     return small_model(model_class, seed, **fields)
 
 
@@ -665,9 +672,12 @@ def test_cross_attention_stays_softmax():
         cache, logits = None, []
         for i in range(9):
             outputs = model(
-                ids[:, i : i + 1], encoder_hidden_states=encoder, encoder_attention_mask=mask, past_key_values=cache,
+                ids[:, i : i + 1],
+                encoder_hidden_states=encoder,
+                encoder_attention_mask=mask,
+                past_key_values=cache,
                 use_cache=True,
-            )  # fmt: skip
+            )
             cache = outputs.past_key_values
             logits.append(outputs.logits)
     torch.testing.assert_close(torch.cat(logits, 1), expected, atol=1e-9, rtol=0)

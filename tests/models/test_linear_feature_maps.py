@@ -46,11 +46,14 @@ def error_of(m, rotation, seeds=4, **fields):
     return (total / size).sqrt().item()
 
 
-@pytest.mark.parametrize(("rotation", "fields"), [
-    ({"linear_rotation": "before"}, {}),
-    ({}, {"position_encoding": "none"}),
-    ({"linear_rotation": "before"}, {"is_decoder": True}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rotation", "fields"),
+    [
+        ({"linear_rotation": "before"}, {}),
+        ({}, {"position_encoding": "none"}),
+        ({"linear_rotation": "before"}, {"is_decoder": True}),
+    ],
+)
 def test_more_features_come_nearer_to_softmax_attention(rotation, fields):
     """By the square root of their number, as a mean of random numbers does."""
     errors = [error_of(m, rotation, **fields) for m in (16, 256, 4096)]

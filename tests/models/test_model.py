@@ -15,13 +15,20 @@ SIZES = dict(
     vocab_size=300, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=128, num_labels=5
 )
 VARIANTS = {
-    "plain": {}, "factorised": {"embedding_size": 32}, "rotary_value": {"rotary_value": True},
+    "plain": {},
+    "factorised": {"embedding_size": 32},
+    "rotary_value": {"rotary_value": True},
     "chunked": {"chunk_size_feed_forward": 8},
-}  # fmt: skip
+}
 HEADS = [
-    "RoFormerModel", "RoFormerForMaskedLM", "RoFormerForSequenceClassification", "RoFormerForTokenClassification",
-    "RoFormerForQuestionAnswering", "RoFormerForCausalLM", "RoFormerForMultipleChoice",
-]  # fmt: skip
+    "RoFormerModel",
+    "RoFormerForMaskedLM",
+    "RoFormerForSequenceClassification",
+    "RoFormerForTokenClassification",
+    "RoFormerForQuestionAnswering",
+    "RoFormerForCausalLM",
+    "RoFormerForMultipleChoice",
+]
 TABLE = "encoder.embed_positions.weight"
 
 
@@ -293,16 +300,19 @@ def test_a_mask_of_one_row_for_all_queries_equals_transformers(implementation):
             assert_same(our_model(**batch, attention_mask=mask), expected, keep)
 
 
-@pytest.mark.parametrize(("name", "fields"), [
-    ("RoFormerForMaskedLM", {}),
-    ("RoFormerForTripletMatching", {}),
-    ("NezhaForMaskedLM", {}),
-    *(
-        ("RoFormerForCausalLM", {"attention_type": "linear", "linear_feature_map": kind, "is_decoder": is_decoder})
-        for kind in ("elu", "softmax", "cosine", "favor")
-        for is_decoder in (False, True)
-    ),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("RoFormerForMaskedLM", {}),
+        ("RoFormerForTripletMatching", {}),
+        ("NezhaForMaskedLM", {}),
+        *(
+            ("RoFormerForCausalLM", {"attention_type": "linear", "linear_feature_map": kind, "is_decoder": is_decoder})
+            for kind in ("elu", "softmax", "cosine", "favor")
+            for is_decoder in (False, True)
+        ),
+    ],
+)
 def test_shapes_on_the_meta_device(name, fields):
     config = ours.NezhaConfig if name.startswith("Nezha") else ours.RoFormerConfig
     with torch.device("meta"):
@@ -331,14 +341,17 @@ def test_scaled_frequencies_are_traced(kind):
 IDS = torch.tensor([[2, 7, 8, 3], [2, 9, 3, 1]])
 
 
-@pytest.mark.parametrize(("inputs", "facts"), [
-    ({"input_ids": IDS.to(torch.int16)}, ["input_ids", "torch.int16", 64]),
-    ({"input_ids": IDS > 3}, ["input_ids", "torch.bool"]),
-    ({"input_ids": IDS, "position_ids": [[0, 1, 2, 3]]}, ["position_ids", "list", "tensor"]),
-    ({"input_ids": IDS, "token_type_ids": [[0] * 4] * 2}, ["token_type_ids", "list", "tensor"]),
-    ({"input_ids": IDS, "attention_mask": [[1] * 4] * 2}, ["attention_mask", "list", "tensor"]),
-    ({"inputs_embeds": torch.zeros(2, 4, 63)}, ["inputs_embeds", "(2, 4, 63)", "(2, 4, 64)"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("inputs", "facts"),
+    [
+        ({"input_ids": IDS.to(torch.int16)}, ["input_ids", "torch.int16", 64]),
+        ({"input_ids": IDS > 3}, ["input_ids", "torch.bool"]),
+        ({"input_ids": IDS, "position_ids": [[0, 1, 2, 3]]}, ["position_ids", "list", "tensor"]),
+        ({"input_ids": IDS, "token_type_ids": [[0] * 4] * 2}, ["token_type_ids", "list", "tensor"]),
+        ({"input_ids": IDS, "attention_mask": [[1] * 4] * 2}, ["attention_mask", "list", "tensor"]),
+        ({"inputs_embeds": torch.zeros(2, 4, 63)}, ["inputs_embeds", "(2, 4, 63)", "(2, 4, 64)"]),
+    ],
+)
 @pytest.mark.parametrize("name", ["RoFormerForMaskedLM", "NezhaForMaskedLM", "RoFormerSeq2SeqModel"])
 def test_inputs_of_another_kind_are_named(name, inputs, facts):
     if name == "RoFormerSeq2SeqModel":

@@ -52,12 +52,16 @@ from modeling_roformer.nezha import NezhaSelfAttention, relative_position_embedd
 SIZES = {**SMALL, "vocab_size": 80, "num_hidden_layers": 3, "max_relative_position": 5}
 POOLED = [NezhaForPreTraining, NezhaForNextSentencePrediction, NezhaForSequenceClassification, NezhaForMultipleChoice]
 SERVED = {
-    AutoModel: NezhaModel, AutoModelForTextEncoding: NezhaModel, AutoModelForPreTraining: NezhaForPreTraining,
-    AutoModelForMaskedLM: NezhaForMaskedLM, AutoModelForNextSentencePrediction: NezhaForNextSentencePrediction,
+    AutoModel: NezhaModel,
+    AutoModelForTextEncoding: NezhaModel,
+    AutoModelForPreTraining: NezhaForPreTraining,
+    AutoModelForMaskedLM: NezhaForMaskedLM,
+    AutoModelForNextSentencePrediction: NezhaForNextSentencePrediction,
     AutoModelForSequenceClassification: NezhaForSequenceClassification,
     AutoModelForTokenClassification: NezhaForTokenClassification,
-    AutoModelForQuestionAnswering: NezhaForQuestionAnswering, AutoModelForMultipleChoice: NezhaForMultipleChoice,
-}  # fmt: skip
+    AutoModelForQuestionAnswering: NezhaForQuestionAnswering,
+    AutoModelForMultipleChoice: NezhaForMultipleChoice,
+}
 
 
 def make_model(head=NezhaForMaskedLM, **fields):
@@ -214,13 +218,28 @@ def save_as_transformers_4(folder, model, **changes):
     weights.update(changes)
     torch.save(weights, folder / "pytorch_model.bin")
     fields = {  # embedding_size is never read
-        "architectures": [type(model).__name__], "attention_probs_dropout_prob": 0.1, "bos_token_id": 2,
-        "classifier_dropout": 0.1, "embedding_size": 128, "eos_token_id": 3, "hidden_act": "gelu",
-        "hidden_dropout_prob": 0.1, "inner_group_num": 1, "initializer_range": 0.02, "layer_norm_eps": 1e-12,
-        "max_position_embeddings": 64, "model_type": "nezha", "num_hidden_groups": 1, "pad_token_id": 0,
-        "torch_dtype": "float32", "transformers_version": "4.20.0.dev0", "type_vocab_size": 2, "use_cache": True,
-        "use_relative_position": True, **SIZES,
-    }  # fmt: skip
+        "architectures": [type(model).__name__],
+        "attention_probs_dropout_prob": 0.1,
+        "bos_token_id": 2,
+        "classifier_dropout": 0.1,
+        "embedding_size": 128,
+        "eos_token_id": 3,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.1,
+        "inner_group_num": 1,
+        "initializer_range": 0.02,
+        "layer_norm_eps": 1e-12,
+        "max_position_embeddings": 64,
+        "model_type": "nezha",
+        "num_hidden_groups": 1,
+        "pad_token_id": 0,
+        "torch_dtype": "float32",
+        "transformers_version": "4.20.0.dev0",
+        "type_vocab_size": 2,
+        "use_cache": True,
+        "use_relative_position": True,
+        **SIZES,
+    }
     (folder / "config.json").write_text(json.dumps(fields))
     return weights
 
@@ -521,9 +540,13 @@ def test_attention_that_gives_no_probabilities_is_refused(name, tmp_path):
 WORDS = REPOSITORY / "tests" / "fixtures" / "tokenization" / "vocab.txt"
 CHARACTERS = REPOSITORY / "tests" / "fixtures" / "tokenization" / "vocab_chars.txt"
 TEXTS = [
-    "今天天气很好，我想去公园玩。", "苹果公司在北京召开了新闻发布会，介绍iPhone 12！",
-    "The unbelievable embeddings, re-trained; WordPiece: playing  Café 3.14", "[MASK]的首都是北京[SEP]", "  ", "",
-]  # fmt: skip
+    "今天天气很好，我想去公园玩。",
+    "苹果公司在北京召开了新闻发布会，介绍iPhone 12！",
+    "The unbelievable embeddings, re-trained; WordPiece: playing  Café 3.14",
+    "[MASK]的首都是北京[SEP]",
+    "  ",
+    "",
+]
 
 
 def nezha_folder(path, vocabulary, **tokenizer_config):

@@ -22,12 +22,15 @@ DECODER = {"is_decoder": True, "use_cache": False}
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4, "attention_factor": 1.5}
 VARIANTS = {
-    "encoder": {}, "decoder": DECODER, "rotary values": {"rotary_value": True},
-    "yarn": {"rope_parameters": YARN}, "yarn decoder": {"rope_parameters": YARN, **DECODER},
+    "encoder": {},
+    "decoder": DECODER,
+    "rotary values": {"rotary_value": True},
+    "yarn": {"rope_parameters": YARN},
+    "yarn decoder": {"rope_parameters": YARN, **DECODER},
     "dynamic": {"rope_parameters": {"rope_type": "dynamic", "factor": 4.0, "original_max_position_embeddings": 4}},
     "learned": {"position_encoding": "learned", "max_position_embeddings": 8},
     "no positions": {"position_encoding": "none"},
-}  # fmt: skip
+}
 MASK = torch.tensor([[1, 0, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1], [1, 0, 0, 0, 0, 1]])
 IDS = torch.randint(5, 90, MASK.shape, generator=torch.Generator().manual_seed(1))
 BATCHES = {
@@ -75,12 +78,17 @@ def test_outputs_and_gradients_are_those_of_float32(variant, batch, signature, m
 
 @torch.no_grad()
 @pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize(("signature", "variant", "options"), [
-    ("older", "encoder", {"is_causal": False}), ("older", "decoder", {"is_causal": True}),
-    ("newer", "encoder", {"scale": 0.25, "window_size": (-1, -1)}),
-    ("newer", "decoder", {"scale": 0.25, "window_size": (-1, 0)}),
-    ("older", "yarn", {"is_causal": False}), ("newer", "yarn", {"scale": 0.25 * 1.5**2, "window_size": (-1, -1)}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("signature", "variant", "options"),
+    [
+        ("older", "encoder", {"is_causal": False}),
+        ("older", "decoder", {"is_causal": True}),
+        ("newer", "encoder", {"scale": 0.25, "window_size": (-1, -1)}),
+        ("newer", "decoder", {"scale": 0.25, "window_size": (-1, 0)}),
+        ("older", "yarn", {"is_causal": False}),
+        ("newer", "yarn", {"scale": 0.25 * 1.5**2, "window_size": (-1, -1)}),
+    ],
+)
 def test_each_layer_calls_the_kernel_once(signature, variant, options, batch, monkeypatch):
     calls = use_packed_kernel(monkeypatch, signature)
     make_model(**VARIANTS[variant]).to(HALF)(**BATCHES[batch])
@@ -169,10 +177,14 @@ def test_the_choice_to_pack_knows_the_dropout_of_the_call(training, dropout, mon
 
 
 @pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize(("dropout", "training", "number"), [
-    ({"attention_probs_dropout_prob": 0.5}, True, 0), ({"attention_probs_dropout_prob": 0.5}, False, 2),
-    ({"hidden_dropout_prob": 0.5, "attention_probs_dropout_prob": 0.0}, True, 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("dropout", "training", "number"),
+    [
+        ({"attention_probs_dropout_prob": 0.5}, True, 0),
+        ({"attention_probs_dropout_prob": 0.5}, False, 2),
+        ({"hidden_dropout_prob": 0.5, "attention_probs_dropout_prob": 0.0}, True, 2),
+    ],
+)
 def test_attention_that_is_dropped_out_is_left_to_sdpa(dropout, training, number, batch, monkeypatch):
     calls = use_packed_kernel(monkeypatch)
     model = make_model(**dropout).to(HALF).train(training)
@@ -182,10 +194,18 @@ def test_attention_that_is_dropped_out_is_left_to_sdpa(dropout, training, number
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("fields", [
-    {"attn_implementation": "eager"}, {"attention_type": "linear"}, {"hidden_size": 24}, {"hidden_size": 528},
-    {**DECODER, "prefix_lm": True}, {"model_class": "NezhaModel"},
-], ids=["eager", "linear", "heads of 12", "heads of 264", "UniLM", "NEZHA"])  # fmt: skip
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"attn_implementation": "eager"},
+        {"attention_type": "linear"},
+        {"hidden_size": 24},
+        {"hidden_size": 528},
+        {**DECODER, "prefix_lm": True},
+        {"model_class": "NezhaModel"},
+    ],
+    ids=["eager", "linear", "heads of 12", "heads of 264", "UniLM", "NEZHA"],
+)
 @pytest.mark.parametrize("batch", BATCHES)
 def test_other_attention_is_computed_as_without_the_kernel(fields, batch, monkeypatch):
     model = small_model(**fields).to(HALF)
@@ -197,9 +217,15 @@ def test_other_attention_is_computed_as_without_the_kernel(fields, batch, monkey
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("asked", [
-    {"output_attentions": True}, {"output_hidden_states": True}, {"unpad_inputs": False}, {"use_cache": True},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"output_attentions": True},
+        {"output_hidden_states": True},
+        {"unpad_inputs": False},
+        {"use_cache": True},
+    ],
+)
 def test_padding_is_computed_where_rows_are_needed(asked, monkeypatch):
     calls = use_packed_kernel(monkeypatch)
     make_model(is_decoder=True).to(HALF)(**BATCHES["padded"], **{"use_cache": False, **asked})
@@ -307,10 +333,15 @@ def test_other_devices_have_no_kernel(device, kernel_of_torch):
     assert packed_kernel(torch.device(device)) is None
 
 
-@pytest.mark.parametrize(("owner", "name", "value"), [
-    (torch.cuda, "get_device_capability", lambda device: (7, 5)), (torch.version, "hip", "6.4"),
-    (torch.backends.cuda, "is_flash_attention_available", lambda: False),
-], ids=["Turing", "ROCm", "built without flash attention"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("owner", "name", "value"),
+    [
+        (torch.cuda, "get_device_capability", lambda device: (7, 5)),
+        (torch.version, "hip", "6.4"),
+        (torch.backends.cuda, "is_flash_attention_available", lambda: False),
+    ],
+    ids=["Turing", "ROCm", "built without flash attention"],
+)
 def test_other_gpus_and_builds_have_no_kernel(owner, name, value, kernel_of_torch):
     kernel_of_torch.setattr(owner, name, value)
     assert packed_kernel(GPU) is None
@@ -321,11 +352,19 @@ def test_older_versions_of_torch_have_no_kernel(kernel_of_torch):
     assert packed_kernel(GPU) is None
 
 
-@pytest.mark.parametrize(("fields", "dtype", "dropout", "found"), [
-    ({}, HALF, 0.0, HALF), ({}, torch.float16, 0.0, torch.float16), ({}, torch.float32, 0.0, None),
-    ({}, HALF, 0.1, None), ({"hidden_size": 24}, HALF, 0.0, None), ({"hidden_size": 512}, HALF, 0.0, HALF),
-    ({"hidden_size": 528}, HALF, 0.0, None), ({"attention_type": "linear"}, HALF, 0.0, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fields", "dtype", "dropout", "found"),
+    [
+        ({}, HALF, 0.0, HALF),
+        ({}, torch.float16, 0.0, torch.float16),
+        ({}, torch.float32, 0.0, None),
+        ({}, HALF, 0.1, None),
+        ({"hidden_size": 24}, HALF, 0.0, None),
+        ({"hidden_size": 512}, HALF, 0.0, HALF),
+        ({"hidden_size": 528}, HALF, 0.0, None),
+        ({"attention_type": "linear"}, HALF, 0.0, None),
+    ],
+)
 def test_the_kernel_takes_half_precision_without_dropout(fields, dtype, dropout, found, monkeypatch):
     use_packed_kernel(monkeypatch)
     config, (hidden_states, _) = small_model(**fields).config, on_gpu(dtype)

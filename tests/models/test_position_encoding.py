@@ -183,11 +183,14 @@ def test_nezha_has_positions_of_its_own():
     assert "position_encoding" not in NezhaConfig().to_dict()
 
 
-@pytest.mark.parametrize(("encoding", "positions", "said"), [
-    ("learned", "learned, length 24", "inputs cannot be longer than that"),
-    ("sinusoidal", "sinusoidal", "inputs can have any length"),
-    ("none", "none", "inputs can have any length"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("encoding", "positions", "said"),
+    [
+        ("learned", "learned, length 24", "inputs cannot be longer than that"),
+        ("sinusoidal", "sinusoidal", "inputs can have any length"),
+        ("none", "none", "inputs can have any length"),
+    ],
+)
 def test_commands_and_cards_say_what_it_is(encoding, positions, said, tmp_path):
     RoFormerTokenizer(VOCABULARY).save_pretrained(tmp_path)
     make_model(encoding, RoFormerForMaskedLM, vocab_size=154).save_pretrained(tmp_path)

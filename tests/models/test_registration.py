@@ -14,14 +14,17 @@ import modeling_roformer
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM
 
 SERVED = {
-    "AutoModel": "RoFormerModel", "AutoModelForTextEncoding": "RoFormerModel",
-    "AutoModelForPreTraining": "RoFormerForMaskedLM", "AutoModelForMaskedLM": "RoFormerForMaskedLM",
+    "AutoModel": "RoFormerModel",
+    "AutoModelForTextEncoding": "RoFormerModel",
+    "AutoModelForPreTraining": "RoFormerForMaskedLM",
+    "AutoModelForMaskedLM": "RoFormerForMaskedLM",
     "AutoModelForSequenceClassification": "RoFormerForSequenceClassification",
     "AutoModelForTokenClassification": "RoFormerForTokenClassification",
-    "AutoModelForQuestionAnswering": "RoFormerForQuestionAnswering", "AutoModelForCausalLM": "RoFormerForCausalLM",
+    "AutoModelForQuestionAnswering": "RoFormerForQuestionAnswering",
+    "AutoModelForCausalLM": "RoFormerForCausalLM",
     "AutoModelForMultipleChoice": "RoFormerForMultipleChoice",
     "AutoModelForTripletMatching": "RoFormerForTripletMatching",
-}  # fmt: skip
+}
 
 
 def auto_classes():

@@ -61,8 +61,12 @@ CHOICES = [("linear", {}), ("dynamic", {}), *(("yarn", options) for options in Y
 @pytest.mark.parametrize(("theta", "trained", "length"), [(10000.0, 16, 50), (500.0, 512, 100), (1e6, 4096, 65536)])
 def test_frequencies_and_factor_are_those_of_transformers(name, options, head_dim, theta, trained, length):
     rope = {
-        "rope_type": name, "rope_theta": theta, "factor": 2.5, "original_max_position_embeddings": trained, **options,
-    }  # fmt: skip
+        "rope_type": name,
+        "rope_theta": theta,
+        "factor": 2.5,
+        "original_max_position_embeddings": trained,
+        **options,
+    }
     given = {field: value for field, value in rope.items() if name != "linear" or not field.startswith("original")}
     model = small_model(rope_parameters=given, hidden_size=2 * head_dim, num_hidden_layers=1)
     theirs = LlamaConfig(

@@ -23,19 +23,27 @@ def saved(config, folder):
     return json.loads((folder / "config.json").read_text())
 
 
-@pytest.mark.parametrize(("fields", "name"), [
-    ({}, "roformer"), ({"embedding_size": 48, "rotary_value": True}, "roformer"),
-    ({"is_decoder": True}, "roformer"), ({"norm_type": "rms_norm"}, "roformer_v2"),
-    ({"use_bias": False}, "roformer_v2"), ({"prefix_lm": True}, "roformer_x"),
-    ({"classifier_layers": 1}, "roformer_x"), ({"classifier_activation": "tanh"}, "roformer_x"),
-    ({"classifier_activation": "gelu"}, "roformer"),
-    ({"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "roformer_x"),
-    ({"rope_parameters": {"rope_theta": 5000.0}}, "roformer_x"),
-    ({"rope_parameters": {"rope_type": "default"}}, "roformer"), ({"rope_theta": 10000.0}, "roformer"),
-    ({"trainable_rope": True}, "roformer_x"),
-    *(({"position_encoding": name}, "roformer_x") for name in ("learned", "sinusoidal", "none")),
-    ({"position_encoding": "learned", "norm_type": "rms_norm"}, "roformer_x"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({}, "roformer"),
+        ({"embedding_size": 48, "rotary_value": True}, "roformer"),
+        ({"is_decoder": True}, "roformer"),
+        ({"norm_type": "rms_norm"}, "roformer_v2"),
+        ({"use_bias": False}, "roformer_v2"),
+        ({"prefix_lm": True}, "roformer_x"),
+        ({"classifier_layers": 1}, "roformer_x"),
+        ({"classifier_activation": "tanh"}, "roformer_x"),
+        ({"classifier_activation": "gelu"}, "roformer"),
+        ({"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "roformer_x"),
+        ({"rope_parameters": {"rope_theta": 5000.0}}, "roformer_x"),
+        ({"rope_parameters": {"rope_type": "default"}}, "roformer"),
+        ({"rope_theta": 10000.0}, "roformer"),
+        ({"trainable_rope": True}, "roformer_x"),
+        *(({"position_encoding": name}, "roformer_x") for name in ("learned", "sinusoidal", "none")),
+        ({"position_encoding": "learned", "norm_type": "rms_norm"}, "roformer_x"),
+    ],
+)
 def test_the_name_on_disk_says_whether_plain_transformers_computes_it(fields, name, tmp_path, caplog):
     config = RoFormerConfig(**fields)
     assert config.model_type == "roformer"
@@ -64,14 +72,17 @@ def test_older_names_of_rope_parameters_are_read():
     assert RoFormerConfig(rope_parameters=expected).rope_parameters == expected
 
 
-@pytest.mark.parametrize(("given", "expected"), [
-    ({"rope_parameters": YARN}, {**YARN, "rope_theta": 10000.0}),
-    ({"rope_parameters": {"type": "linear", "factor": 2.0}}, {"rope_type": "linear", "factor": 2.0}),
-    ({"rope_scaling": {"type": "linear", "factor": 2.0}}, {"rope_type": "linear", "factor": 2.0}),
-    ({"rope_parameters": None}, {"rope_type": "default"}),
-    ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, ["'yarn'", "original_max_position_embeddings"]),
-    ({"rope_scaling": {"type": "spiral"}}, ["rope_type", "'spiral'"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"rope_parameters": YARN}, {**YARN, "rope_theta": 10000.0}),
+        ({"rope_parameters": {"type": "linear", "factor": 2.0}}, {"rope_type": "linear", "factor": 2.0}),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, {"rope_type": "linear", "factor": 2.0}),
+        ({"rope_parameters": None}, {"rope_type": "default"}),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, ["'yarn'", "original_max_position_embeddings"]),
+        ({"rope_scaling": {"type": "spiral"}}, ["rope_type", "'spiral'"]),
+    ],
+)
 @pytest.mark.parametrize("how", ["constructor", "from_pretrained", "set afterwards"])
 def test_rope_is_completed_and_checked_wherever_it_is_given(given, expected, how, tmp_path):
     def make():
@@ -119,17 +130,23 @@ def test_a_new_base_for_a_checkpoint(tmp_path):
     assert loaded.rope_parameters == {**YARN, "rope_theta": 500.0}
 
 
-@pytest.mark.parametrize("fields", [
-    {"rope_scaling": {"type": "linear", "factor": 2.0}},
-    {"rope_parameters": {"rope_type": "linear", "factor": 2.0}},
-    {"rope_parameters": YARN},
-    {"rope_parameters": None},
-])  # fmt: skip
-@pytest.mark.parametrize("saved_fields", [
-    {"rope_parameters": {"rope_type": "default", "rope_theta": 50000.0}},
-    {"rope_theta": 50000.0},
-    {"rope_theta": 50000.0, "rope_scaling": {"type": "linear", "factor": 9.0}},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"rope_scaling": {"type": "linear", "factor": 2.0}},
+        {"rope_parameters": {"rope_type": "linear", "factor": 2.0}},
+        {"rope_parameters": YARN},
+        {"rope_parameters": None},
+    ],
+)
+@pytest.mark.parametrize(
+    "saved_fields",
+    [
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 50000.0}},
+        {"rope_theta": 50000.0},
+        {"rope_theta": 50000.0, "rope_scaling": {"type": "linear", "factor": 9.0}},
+    ],
+)
 @pytest.mark.parametrize("how", ["from_pretrained", "set afterwards"])
 def test_a_checkpoint_keeps_its_base(fields, saved_fields, how, tmp_path):
     """Weights were trained with the saved base; one that is given replaces it."""

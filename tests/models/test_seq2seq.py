@@ -67,9 +67,13 @@ def test_with_sinusoidal_positions_it_is_marian(activation, scale):
 def test_scaled_word_vectors_begin_with_variance_1(pad_token_id):
     """Word vectors have a variance that sinusoids, of variance 1/2, do not hide, as in arXiv:1706.03762."""
     config = RoFormerSeq2SeqConfig(
-        vocab_size=500, d_model=64, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+        vocab_size=500,
+        d_model=64,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
         decoder_attention_heads=2,
-    )  # fmt: skip
+    )
     config.pad_token_id = pad_token_id
     model = RoFormerForConditionalGeneration(config)
     words = model.get_input_embeddings().weight
@@ -182,7 +186,7 @@ def test_a_label_on_a_hidden_target_token_counts(unpad):
     assert_close(found.logits, expected.logits)
 
 
-@pytest.mark.parametrize("fields", [{}, {"sparse_prediction": True}])  # fmt: skip
+@pytest.mark.parametrize("fields", [{}, {"sparse_prediction": True}])
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("parts", [1, 3])
 def test_weights_of_parts_that_are_not_computed_are_not_missed(fields, encoding, parts, monkeypatch):
@@ -250,8 +254,15 @@ def test_labels_are_shifted_right():
     kept = labels != -100
     assert_close(outputs.logits[kept], logits[kept])
     assert_close(outputs.loss, -logits.log_softmax(-1)[kept].gather(1, labels[kept][:, None]).mean())
-    parts = [model(input_ids=inputs["input_ids"][i:i + 1], attention_mask=inputs["attention_mask"][i:i + 1],
-                   labels=labels[i:i + 1], num_items_in_batch=kept.sum()).loss for i in range(3)]  # fmt: skip
+    parts = [
+        model(
+            input_ids=inputs["input_ids"][i : i + 1],
+            attention_mask=inputs["attention_mask"][i : i + 1],
+            labels=labels[i : i + 1],
+            num_items_in_batch=kept.sum(),
+        ).loss
+        for i in range(3)
+    ]
     assert_close(sum(parts), outputs.loss)
 
 
@@ -292,8 +303,10 @@ def test_it_is_saved_and_loaded(tmp_path, tied):
             torch.testing.assert_close(loaded(**inputs).encoder_last_hidden_state, expected.encoder_last_hidden_state)
 
 
-@pytest.mark.parametrize("name", ["model.decoder.encoder.layer.1.crossattention.self.key.weight",
-                                  "model.encoder.embeddings.word_embeddings.weight"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    ["model.decoder.encoder.layer.1.crossattention.self.key.weight", "model.encoder.embeddings.word_embeddings.weight"],
+)
 def test_it_is_loaded_whole_or_not_at_all(tmp_path, name):
     make_model().save_pretrained(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
@@ -356,10 +369,18 @@ def test_accumulated_steps_learn_what_one_step_does(tmp_path):
     for batch_size in (6, 2):
         model = make_model(dropout=0.0)
         arguments = Seq2SeqTrainingArguments(
-            str(tmp_path), max_steps=1, per_device_train_batch_size=batch_size, optim="sgd", learning_rate=0.1,
-            gradient_accumulation_steps=6 // batch_size, max_grad_norm=0.0, save_strategy="no", use_cpu=True,
-            report_to=[], disable_tqdm=True,
-        )  # fmt: skip
+            str(tmp_path),
+            max_steps=1,
+            per_device_train_batch_size=batch_size,
+            optim="sgd",
+            learning_rate=0.1,
+            gradient_accumulation_steps=6 // batch_size,
+            max_grad_norm=0.0,
+            save_strategy="no",
+            use_cpu=True,
+            report_to=[],
+            disable_tqdm=True,
+        )
         collator = DataCollatorForSeq2Seq(make_tokenizer(), model=model)
         Seq2SeqTrainer(model, arguments, train_dataset=Examples(), data_collator=collator).train()
         weights.append(model.state_dict())
@@ -381,23 +402,26 @@ def test_compiled_in_one_graph(encoding):
     assert_close(found.loss, expected.loss, atol=1e-3)
 
 
-@pytest.mark.parametrize(("inputs", "facts"), [
-    ({"input_ids": TARGET}, ["decoder_input_ids", "decoder_inputs_embeds", "labels"]),
-    ({"decoder_input_ids": TARGET}, ["input_ids", "inputs_embeds"]),
-    ({"input_ids": TARGET + 50, "labels": TARGET}, ["input_ids", int(TARGET.max()) + 50, 49]),
-    ({"input_ids": TARGET, "labels": TARGET + 50}, ["labels", int(TARGET.max()) + 50, 49, -100]),
-    ({"input_ids": TARGET, "decoder_input_ids": TARGET[:, :4], "labels": TARGET}, ["labels", (3, 9), (3, 4)]),
-    ({"input_ids": TARGET, "decoder_input_ids": TARGET + 50}, ["decoder_input_ids", int(TARGET.max()) + 50, 49]),
-    ({"input_ids": TARGET, "labels": TARGET[:2]}, ["decoder_input_ids", (2, 9), 3]),
-    ({"input_ids": TARGET, "decoder_input_ids": TARGET[0]}, ["decoder_input_ids", (9,), 3]),
-    (
-        {"encoder_outputs": (torch.zeros(3, 5, 32),), "attention_mask": TARGET, "labels": TARGET},
-        ["attention_mask", (3, 9), (3, 5)],
-    ),
-    ({"input_ids": TARGET[0], "labels": TARGET}, ["input_ids", (9,), "(batch, length)"]),
-    ({"input_ids": TARGET, "attention_mask": TARGET[:, :3], "labels": TARGET}, ["attention_mask", (3, 3), (3, 9)]),
-    ({"input_ids": TARGET, "token_type_ids": TARGET * 0 + 1, "labels": TARGET}, ["token_type_ids", 1, 0]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("inputs", "facts"),
+    [
+        ({"input_ids": TARGET}, ["decoder_input_ids", "decoder_inputs_embeds", "labels"]),
+        ({"decoder_input_ids": TARGET}, ["input_ids", "inputs_embeds"]),
+        ({"input_ids": TARGET + 50, "labels": TARGET}, ["input_ids", int(TARGET.max()) + 50, 49]),
+        ({"input_ids": TARGET, "labels": TARGET + 50}, ["labels", int(TARGET.max()) + 50, 49, -100]),
+        ({"input_ids": TARGET, "decoder_input_ids": TARGET[:, :4], "labels": TARGET}, ["labels", (3, 9), (3, 4)]),
+        ({"input_ids": TARGET, "decoder_input_ids": TARGET + 50}, ["decoder_input_ids", int(TARGET.max()) + 50, 49]),
+        ({"input_ids": TARGET, "labels": TARGET[:2]}, ["decoder_input_ids", (2, 9), 3]),
+        ({"input_ids": TARGET, "decoder_input_ids": TARGET[0]}, ["decoder_input_ids", (9,), 3]),
+        (
+            {"encoder_outputs": (torch.zeros(3, 5, 32),), "attention_mask": TARGET, "labels": TARGET},
+            ["attention_mask", (3, 9), (3, 5)],
+        ),
+        ({"input_ids": TARGET[0], "labels": TARGET}, ["input_ids", (9,), "(batch, length)"]),
+        ({"input_ids": TARGET, "attention_mask": TARGET[:, :3], "labels": TARGET}, ["attention_mask", (3, 3), (3, 9)]),
+        ({"input_ids": TARGET, "token_type_ids": TARGET * 0 + 1, "labels": TARGET}, ["token_type_ids", 1, 0]),
+    ],
+)
 def test_input_that_does_not_fit(inputs, facts):
     with refused(ValueError, *facts):
         make_model()(**inputs)

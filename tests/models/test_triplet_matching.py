@@ -178,28 +178,35 @@ def test_one_graph(scorer):
     torch.testing.assert_close(compiled(**batch).logits, model(**batch).logits)
 
 
-@pytest.mark.parametrize(("scorer", "changes", "facts"), [
-    ("cross", {"input_ids": torch.ones(3, 3, 11).long()}, ["input_ids", (3, 3, 11), "'cross'", "(batch, 2, length)"]),
-    ("bi", {"input_ids": torch.ones(3, 2, 11).long()}, ["input_ids", (3, 2, 11), "'bi'", "(batch, 3, length)"]),
-    ("cross", {"input_ids": torch.ones(3, 11).long()}, ["input_ids", (3, 11), "(batch, 2, length)"]),
-    ("cross", {"input_ids": torch.ones(0, 2, 11).long()}, ["input_ids", (0, 2, 11), "(batch, 2, length)"]),
-    ("cross", {"input_ids": None}, ["either", "input_ids", "inputs_embeds"]),
-    ("cross", {"input_ids": torch.ones(3, 2, 11)}, ["input_ids", "torch.float32"]),
-    ("bi", {"input_ids": [[[1, 2], [3, 4], [5, 6]]]}, ["input_ids", "list", "tensor"]),
-    (
-        "cross",
-        {"input_ids": None, "inputs_embeds": torch.ones(3, 2, 11)},
-        ["inputs_embeds", (3, 2, 11), "(batch, 2, length, embedding_size)"],
-    ),
-    ("cross", {"attention_mask": torch.ones(3, 11)}, ["attention_mask", (3, 11), (3, 2, 11)]),
-    ("bi", {"token_type_ids": torch.ones(3, 3, 10)}, ["token_type_ids", (3, 3, 10), (3, 3, 11)]),
-    ("cross", {"position_ids": torch.ones(1, 11)}, ["position_ids", (1, 11), (3, 2, 11)]),
-    ("cross", {"labels": torch.tensor([0, 1, 2])}, ["labels", 2, 0, 1]),
-    ("cross", {"labels": torch.tensor([0, -100, 1])}, ["labels", -100, 0, 1]),
-    ("cross", {"labels": torch.tensor([0, 1])}, ["labels", "torch.int64", (2,), (3,)]),
-    ("cross", {"labels": torch.tensor([0.0, 1.0, 1.0])}, ["labels", "torch.float32", (3,)]),
-    ("bi", {"labels": torch.tensor([[0], [1], [1]])}, ["labels", "torch.int64", (3, 1), (3,)]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("scorer", "changes", "facts"),
+    [
+        (
+            "cross",
+            {"input_ids": torch.ones(3, 3, 11).long()},
+            ["input_ids", (3, 3, 11), "'cross'", "(batch, 2, length)"],
+        ),
+        ("bi", {"input_ids": torch.ones(3, 2, 11).long()}, ["input_ids", (3, 2, 11), "'bi'", "(batch, 3, length)"]),
+        ("cross", {"input_ids": torch.ones(3, 11).long()}, ["input_ids", (3, 11), "(batch, 2, length)"]),
+        ("cross", {"input_ids": torch.ones(0, 2, 11).long()}, ["input_ids", (0, 2, 11), "(batch, 2, length)"]),
+        ("cross", {"input_ids": None}, ["either", "input_ids", "inputs_embeds"]),
+        ("cross", {"input_ids": torch.ones(3, 2, 11)}, ["input_ids", "torch.float32"]),
+        ("bi", {"input_ids": [[[1, 2], [3, 4], [5, 6]]]}, ["input_ids", "list", "tensor"]),
+        (
+            "cross",
+            {"input_ids": None, "inputs_embeds": torch.ones(3, 2, 11)},
+            ["inputs_embeds", (3, 2, 11), "(batch, 2, length, embedding_size)"],
+        ),
+        ("cross", {"attention_mask": torch.ones(3, 11)}, ["attention_mask", (3, 11), (3, 2, 11)]),
+        ("bi", {"token_type_ids": torch.ones(3, 3, 10)}, ["token_type_ids", (3, 3, 10), (3, 3, 11)]),
+        ("cross", {"position_ids": torch.ones(1, 11)}, ["position_ids", (1, 11), (3, 2, 11)]),
+        ("cross", {"labels": torch.tensor([0, 1, 2])}, ["labels", 2, 0, 1]),
+        ("cross", {"labels": torch.tensor([0, -100, 1])}, ["labels", -100, 0, 1]),
+        ("cross", {"labels": torch.tensor([0, 1])}, ["labels", "torch.int64", (2,), (3,)]),
+        ("cross", {"labels": torch.tensor([0.0, 1.0, 1.0])}, ["labels", "torch.float32", (3,)]),
+        ("bi", {"labels": torch.tensor([[0], [1], [1]])}, ["labels", "torch.int64", (3, 1), (3,)]),
+    ],
+)
 def test_bad_input_is_refused_before_anything_is_computed(scorer, changes, facts, monkeypatch):
     model = make_model(scorer)
     monkeypatch.setattr(model.roformer, "forward", lambda *_, **__: pytest.fail("computed"))

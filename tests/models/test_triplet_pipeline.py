@@ -102,14 +102,17 @@ def test_pairs_are_cut_longest_first(tokenizer, lengths, max_length):
     assert [len(ids) for ids in alone["input_ids"]] == [min(length + 2, max_length) for length in lengths]
 
 
-@pytest.mark.parametrize(("triplet", "facts"), [
-    ({"A": "借款", "B": "", "C": "合同"}, ['"B"', "empty"]),
-    ({"A": " \n", "B": "借款", "C": "合同"}, ['"A"', "empty"]),
-    ({"A": "借款", "B": "合同", "C": "\u200b"}, ['"C"', "token"]),
-    ({"A": "借款", "B": None, "C": "合同"}, ['"B"', "NoneType"]),
-    ({"A": "借款", "B": "合同"}, ["dict", '"A"', '"B"', '"C"']),
-    ("借款", ["dict", '"A"', '"B"', '"C"']),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("triplet", "facts"),
+    [
+        ({"A": "借款", "B": "", "C": "合同"}, ['"B"', "empty"]),
+        ({"A": " \n", "B": "借款", "C": "合同"}, ['"A"', "empty"]),
+        ({"A": "借款", "B": "合同", "C": "\u200b"}, ['"C"', "token"]),
+        ({"A": "借款", "B": None, "C": "合同"}, ['"B"', "NoneType"]),
+        ({"A": "借款", "B": "合同"}, ["dict", '"A"', '"B"', '"C"']),
+        ("借款", ["dict", '"A"', '"B"', '"C"']),
+    ],
+)
 def test_a_bad_triplet_is_refused(folder, triplet, facts):
     match = pipeline("triplet-matching", model=str(folder))
     for inputs in (triplet, [TRIPLET, triplet]):

@@ -16,14 +16,17 @@ from modeling_roformer.unpadding import is_faster_packed
 
 ROPE = {"factor": 4.0, "original_max_position_embeddings": 4}
 VARIANTS = {
-    "plain": {}, "rotary_value": {"rotary_value": True}, "factorised": {"embedding_size": 16},
+    "plain": {},
+    "rotary_value": {"rotary_value": True},
+    "factorised": {"embedding_size": 16},
     "v2": {"norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu"},
     "dynamic": {"rope_parameters": {"rope_type": "dynamic", **ROPE}},
-    "yarn": {"rope_parameters": {"rope_type": "yarn", **ROPE}}, "trainable_rope": {"trainable_rope": True},
+    "yarn": {"rope_parameters": {"rope_type": "yarn", **ROPE}},
+    "trainable_rope": {"trainable_rope": True},
     "decoder": {"is_decoder": True, "use_cache": False},
     **{name: {"position_encoding": name} for name in ("learned", "sinusoidal", "none")},
     "learned v2": {"position_encoding": "learned", "norm_type": "rms_norm", "use_bias": False},
-}  # fmt: skip
+}
 RIGHT = torch.tensor([[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1], [1, 0, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0]])
 HOLES = torch.tensor([[1, 0, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1], [1, 0, 0, 0, 0, 1]])
 LEFT = RIGHT.flip(1)
@@ -123,10 +126,16 @@ def test_embeddings_may_come_instead_of_ids():
     assert_unpads_to_the_same(model, **batch, inputs_embeds=embeddings)
 
 
-@pytest.mark.parametrize("fields", [
-    {}, {"prefix_lm": True, "is_decoder": True}, {"is_decoder": True},
-    {"is_decoder": True, "use_cache": False, "attn_implementation": "eager"}, {"chunk_size_feed_forward": 1},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"prefix_lm": True, "is_decoder": True},
+        {"is_decoder": True},
+        {"is_decoder": True, "use_cache": False, "attn_implementation": "eager"},
+        {"chunk_size_feed_forward": 1},
+    ],
+)
 @pytest.mark.parametrize("mask", [RIGHT, LEFT, HOLES, torch.ones(2, 5, dtype=torch.long)])
 @pytest.mark.parametrize("asked", [{}, {"output_attentions": True}, {"output_hidden_states": True}])
 def test_outputs_on_request_are_right(fields, mask, asked):
@@ -167,10 +176,17 @@ def test_outputs_at_padding_are_zero_where_it_is_left_out(fields, mask):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("fields", "asked"), [
-    ({"unpad_inputs": False}, {}), ({"prefix_lm": True}, {}), ({"is_decoder": True}, {}),
-    ({"chunk_size_feed_forward": 1}, {}), ({}, {"output_hidden_states": True}), ({}, {"output_attentions": True}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fields", "asked"),
+    [
+        ({"unpad_inputs": False}, {}),
+        ({"prefix_lm": True}, {}),
+        ({"is_decoder": True}, {}),
+        ({"chunk_size_feed_forward": 1}, {}),
+        ({}, {"output_hidden_states": True}),
+        ({}, {"output_attentions": True}),
+    ],
+)
 def test_outputs_at_padding_are_computed_otherwise(fields, asked):
     assert small_model(**fields)(**make_batch(RIGHT), **asked).last_hidden_state.abs().min() > 0
 
@@ -218,10 +234,12 @@ def loss_and_gradients(model, **inputs):
 
 
 READERS = [
-    ("RoFormerForQuestionAnswering", {}), ("RoFormerForMaskedLM", {}),
-    ("RoFormerForMaskedLM", {"sparse_prediction": True}), ("RoFormerForTokenClassification", {"num_labels": 90}),
+    ("RoFormerForQuestionAnswering", {}),
+    ("RoFormerForMaskedLM", {}),
+    ("RoFormerForMaskedLM", {"sparse_prediction": True}),
+    ("RoFormerForTokenClassification", {"num_labels": 90}),
     ("RoFormerForCausalLM", {"is_decoder": True, "use_cache": False}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("mask", [RIGHT, HOLES], ids=["right", "holes"])
@@ -258,13 +276,16 @@ def test_padding_is_left_out_where_no_label_lies_on_it(head, fields):
 
 
 @pytest.mark.parametrize("mask", [RIGHT, LEFT, HOLES], ids=["right", "left", "holes"])
-@pytest.mark.parametrize(("head", "fields"), [
-    ("RoFormerForSequenceClassification", {}),
-    ("RoFormerForMultipleChoice", {}),  # reads the last position, padding or not
-    ("RoFormerForMultipleChoice", {"summary_type": "first"}),
-    ("RoFormerForMultipleChoice", {"summary_type": "mean"}),
-    ("RoFormerModel", {"add_pooling_layer": True, "pooler_activation": "tanh"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("head", "fields"),
+    [
+        ("RoFormerForSequenceClassification", {}),
+        ("RoFormerForMultipleChoice", {}),  # reads the last position, padding or not
+        ("RoFormerForMultipleChoice", {"summary_type": "first"}),
+        ("RoFormerForMultipleChoice", {"summary_type": "mean"}),
+        ("RoFormerModel", {"add_pooling_layer": True, "pooler_activation": "tanh"}),
+    ],
+)
 def test_outputs_of_a_whole_text_are_the_same(head, fields, mask):
     batch = make_batch(mask)
     if head == "RoFormerForMultipleChoice":

@@ -67,10 +67,16 @@ def test_the_folder_of_a_run_is_not_its_model(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [
-    ["embed", "adapter", "texts.txt", "out"], ["push", "adapter", "somebody/adapter"],
-    ["card", "adapter"], ["convert", "adapter", "out"], ["export-onnx", "adapter", "out"],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["embed", "adapter", "texts.txt", "out"],
+        ["push", "adapter", "somebody/adapter"],
+        ["card", "adapter"],
+        ["convert", "adapter", "out"],
+        ["export-onnx", "adapter", "out"],
+    ],
+)
 def test_commands_tell_how_to_merge_an_adapter(tmp_path, command):
     adapter_in(tmp_path)
     (tmp_path / "texts.txt").write_text("今\n")

@@ -81,14 +81,20 @@ def files() -> dict[str, str]:
 FILES = files()
 
 
-@pytest.mark.parametrize(("text", "expected"), [
-    ("`pip install 'Modeling_RoFormer[page]>=1'`, then", {"modeling-roformer"}),
-    ("pip install -q --target folder . h5py", {"h5py"}),
-    ("pip install '.[train,keras]' numpy \\\n    rich==13", {"numpy", "rich"}),
-    ("pip install './wheels/modeling_roformer-0.1.0-py3-none-any.whl[page]'", set()),
-    ("pip install 'modeling-roformer[page] @ git+https://example.org/x'", set()), ("what pip installs", set()),
-    ("pip  --quiet install x", {"x"}), ("uv tool install x", {"x"}), ("uvx x", {"x"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("`pip install 'Modeling_RoFormer[page]>=1'`, then", {"modeling-roformer"}),
+        ("pip install -q --target folder . h5py", {"h5py"}),
+        ("pip install '.[train,keras]' numpy \\\n    rich==13", {"numpy", "rich"}),
+        ("pip install './wheels/modeling_roformer-0.1.0-py3-none-any.whl[page]'", set()),
+        ("pip install 'modeling-roformer[page] @ git+https://example.org/x'", set()),
+        ("what pip installs", set()),
+        ("pip  --quiet install x", {"x"}),
+        ("uv tool install x", {"x"}),
+        ("uvx x", {"x"}),
+    ],
+)
 def test_commands_are_read(text, expected):
     assert set().union(*map(named, commands(text))) == expected
 

@@ -23,8 +23,11 @@ from modeling_roformer.serving.vectors import embed, rank
 from modeling_roformer.serving.vectors.encoder import TextEncoder
 
 LONG = [
-    "今天天气非常好，我们去看明月。\n" * 9, "旋转", "明月旋转，我们慢慢旋转。今天天气很好。" * 3, "The moon 50 今天",
-]  # fmt: skip
+    "今天天气非常好，我们去看明月。\n" * 9,
+    "旋转",
+    "明月旋转，我们慢慢旋转。今天天气很好。" * 3,
+    "The moon 50 今天",
+]
 
 
 @pytest.fixture
@@ -78,9 +81,15 @@ def numbers_of(folder):
 @pytest.mark.parametrize("overlap", [None, 5])
 def test_the_chunks_of_whole_files_are_the_formulas(saved, articles, tmp_path, kind, pooling, overlap):
     report = embed(
-        saved(kind), articles, tmp_path / "out", sample_by="document", chunk=16, overlap=overlap, keep_text=True,
+        saved(kind),
+        articles,
+        tmp_path / "out",
+        sample_by="document",
+        chunk=16,
+        overlap=overlap,
+        keep_text=True,
         shard_size=2,
-    )  # fmt: skip
+    )
     expected = naive(saved(kind), NAMES, LONG, pooling, 16, overlap or 0)
     ids, vectors, texts = read_vectors(tmp_path / "out")
     assert (ids, texts, numbers_of(tmp_path / "out")) == (expected[0], expected[2], expected[3])
@@ -177,11 +186,17 @@ def test_other_chunks_or_texts_do_not_resume(saved, articles, tmp_path):
     assert contents(out) == before
 
 
-@pytest.mark.parametrize(("options", "facts"), [
-    ({"sample_by": "file"}, ["sample_by", "'file'", "line, document"]), ({"chunk": 2}, ["chunk", 2, 3]),
-    ({"chunk": 16, "overlap": 14}, ["overlap", 14, 13, 16]), ({"chunk": 16, "overlap": -1}, ["overlap", -1, 0, 13]),
-    ({"overlap": 4}, ["overlap", 4, "--chunk"]), ({"chunk": 16, "max_length": 16}, ["chunk", "max_length", 16]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "facts"),
+    [
+        ({"sample_by": "file"}, ["sample_by", "'file'", "line, document"]),
+        ({"chunk": 2}, ["chunk", 2, 3]),
+        ({"chunk": 16, "overlap": 14}, ["overlap", 14, 13, 16]),
+        ({"chunk": 16, "overlap": -1}, ["overlap", -1, 0, 13]),
+        ({"overlap": 4}, ["overlap", 4, "--chunk"]),
+        ({"chunk": 16, "max_length": 16}, ["chunk", "max_length", 16]),
+    ],
+)
 def test_options_that_do_not_fit(saved, articles, tmp_path, options, facts):
     with refused(ServingError, *facts):
         embed(saved("word"), articles, tmp_path / "out", **options)

@@ -96,9 +96,11 @@ def test_every_kind_of_source(saved, naive, tmp_path, monkeypatch):
     np.testing.assert_allclose(vectors, naive(saved("word"), TEXTS[:8], "mean"), atol=2e-6)
     embed(saved("word"), sources, tmp_path / "unnamed", field="body")
     assert read_vectors(tmp_path / "unnamed")[0] == [
-        *(f"corpus/a.jsonl:{i}" for i in (1, 2)), *(f"corpus/b.jsonl.gz:{i}" for i in (1, 2)),
-        *(f"corpus/more/c.parquet:{i}" for i in (1, 2)), *(f"d.parquet:{i}" for i in (1, 2)),
-    ]  # fmt: skip
+        *(f"corpus/a.jsonl:{i}" for i in (1, 2)),
+        *(f"corpus/b.jsonl.gz:{i}" for i in (1, 2)),
+        *(f"corpus/more/c.parquet:{i}" for i in (1, 2)),
+        *(f"d.parquet:{i}" for i in (1, 2)),
+    ]
 
 
 def test_a_data_set(saved, naive, tmp_path, monkeypatch):
@@ -471,13 +473,16 @@ def test_quotes_in_a_tsv_file_belong_to_the_text(saved, tmp_path):
         assert read_vectors(tmp_path / f"out{number}")[2] == ['"今天', '明月"']
 
 
-@pytest.mark.parametrize(("content", "facts"), [
-    (b"id,body\n1,x\n", ["no column 'text'", "id, body", "--field"]),
-    (b"", ["no text"]),
-    (b'text,id\n"x\ny",1\nx, y,2\n', ["line 3", "3 fields", "2"]),
-    (b'text\nx\n"y\n', ["cannot be read", "EOF inside string"]),
-    ("text\n今天\n".encode("gb18030"), ["line 2", "UTF-8"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "facts"),
+    [
+        (b"id,body\n1,x\n", ["no column 'text'", "id, body", "--field"]),
+        (b"", ["no text"]),
+        (b'text,id\n"x\ny",1\nx, y,2\n', ["line 3", "3 fields", "2"]),
+        (b'text\nx\n"y\n', ["cannot be read", "EOF inside string"]),
+        ("text\n今天\n".encode("gb18030"), ["line 2", "UTF-8"]),
+    ],
+)
 def test_invalid_csv_files(saved, run, tmp_path, content, facts):
     (tmp_path / "texts.csv").write_bytes(content)
     error_of(run, saved("word"), tmp_path / "texts.csv", tmp_path / "out", states=[tmp_path / "texts.csv", *facts])

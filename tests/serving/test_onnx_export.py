@@ -43,11 +43,17 @@ def test_the_folder_is_what_the_hub_expects(exported):
     assert (
         report.files
         == [
-            "README.md", "config.json", "onnx/model.onnx", "onnx/model_fp16.onnx", "onnx/model_quantized.onnx",
-            "tokenizer.json", "tokenizer_config.json", "vocab.txt",
+            "README.md",
+            "config.json",
+            "onnx/model.onnx",
+            "onnx/model_fp16.onnx",
+            "onnx/model_quantized.onnx",
+            "tokenizer.json",
+            "tokenizer_config.json",
+            "vocab.txt",
         ]
         == sorted(str(path.relative_to(output)) for path in output.rglob("*") if path.is_file())
-    )  # fmt: skip
+    )
     config = json.loads((output / "config.json").read_text())
     assert (config["model_type"], config["architectures"]) == ("roformer", ["RoFormerForMaskedLM"])
     for file in output.glob("onnx/*.onnx"):

@@ -22,11 +22,13 @@ SIM = {"is_decoder": True, "prefix_lm": True, "add_pooling_layer": True, "pooler
 MODELS = {
     "masked": ("RoFormerForMaskedLM", {}, "mean"),
     "with a pooler": ("RoFormerModel", {"add_pooling_layer": True, "pooler_activation": "tanh"}, "mean"),
-    "first token": ("RoFormerModel", {}, "cls"), "Sim": ("RoFormerForCausalLM", SIM, "pooler"),
+    "first token": ("RoFormerModel", {}, "cls"),
+    "Sim": ("RoFormerForCausalLM", SIM, "pooler"),
     "bi": ("RoFormerForTripletMatching", {"triplet_scorer": "bi"}, "bi"),
-    "linear": ("RoFormerModel", {"attention_type": "linear"}, "mean"), "NEZHA": ("NezhaForMaskedLM", {}, "mean"),
+    "linear": ("RoFormerModel", {"attention_type": "linear"}, "mean"),
+    "NEZHA": ("NezhaForMaskedLM", {}, "mean"),
     "BERT": ("BertForMaskedLM", {}, "mean"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.slow

@@ -56,15 +56,23 @@ def masked(folders):
     return ServedModel(folders("RoFormerForMaskedLM"))
 
 
-@pytest.mark.parametrize(("kind", "settings", "tabs"), [
-    ("RoFormerForMaskedLM", {}, MASKED), ("RoFormerModel", {}, WITH_VECTORS),
-    ("RoFormerForTripletMatching", {"triplet_scorer": "bi"}, WITH_VECTORS),
-    ("RoFormerForTripletMatching", {}, ["segments", "triplet"]),
-    ("RoFormerForSequenceClassification", {"num_labels": 3}, ["segments", "classify"]),
-    ("RoFormerForTokenClassification", {"id2label": LABELS}, ["segments", "entities"]),
-    ("RoFormerForQuestionAnswering", {}, ["segments", "answer"]), ("sim", {}, [*WITH_VECTORS, "write"]),
-    ("gpt", {}, ["segments", "write"]), ("wobert", {}, MASKED), ("wonezha", {}, MASKED), ("v2", {}, MASKED),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "settings", "tabs"),
+    [
+        ("RoFormerForMaskedLM", {}, MASKED),
+        ("RoFormerModel", {}, WITH_VECTORS),
+        ("RoFormerForTripletMatching", {"triplet_scorer": "bi"}, WITH_VECTORS),
+        ("RoFormerForTripletMatching", {}, ["segments", "triplet"]),
+        ("RoFormerForSequenceClassification", {"num_labels": 3}, ["segments", "classify"]),
+        ("RoFormerForTokenClassification", {"id2label": LABELS}, ["segments", "entities"]),
+        ("RoFormerForQuestionAnswering", {}, ["segments", "answer"]),
+        ("sim", {}, [*WITH_VECTORS, "write"]),
+        ("gpt", {}, ["segments", "write"]),
+        ("wobert", {}, MASKED),
+        ("wonezha", {}, MASKED),
+        ("v2", {}, MASKED),
+    ],
+)
 def test_every_tab_of_a_model_answers_its_examples(folders, kind, settings, tabs):
     served = ServedModel(folders(kind, **settings))
     assert list(served.abilities.tabs) == tabs
@@ -244,27 +252,38 @@ def test_texts_of_visitors_are_escaped(masked):
     text = "<script>alert(1)</script> & [MASK]"
     case = f"{text}\n<b>押金</b>"
     drawn = [
-        drawing.filled(fill(masked, text)), drawing.filled_document(*fill_document(masked, text)),
-        drawing.segmented(*segments(masked, text)), drawing.ranked(*rank(masked, text, case)),
+        drawing.filled(fill(masked, text)),
+        drawing.filled_document(*fill_document(masked, text)),
+        drawing.segmented(*segments(masked, text)),
+        drawing.ranked(*rank(masked, text, case)),
         drawing.matrix(*compare(masked, case)),
         drawing.answered([{"answer": "<i>", "score": 1.0, "start": 0, "end": 3}], "<i> <b>"),
-        drawing.written(["<script>"], masked.read(text)), drawing.classified([("<b>", 1.0)], [masked.read(text)]),
-    ]  # fmt: skip
+        drawing.written(["<script>"], masked.read(text)),
+        drawing.classified([("<b>", 1.0)], [masked.read(text)]),
+    ]
     for html in drawn:
         assert not re.search(r"<(?!/?(div|span|i|p|mark|h4|b|small|table|tr|th|td)\b)", html)
         assert "<b>押金" not in html and "<script" not in html and not re.search(r"<b>\s*<|<i>\s*&", html)
 
 
-@pytest.mark.parametrize(("ask", "texts", "facts"), [
-    (fill, [""], ["the text", "empty"]), (fill, [None], ["the text", "empty"]), (fill, ["押金。"], ["no [MASK]"]),
-    (fill, ["[MASK]" * (MAX_MASKS + 1)], ["17 [MASK]", 16]), (fill, ["押" * 32_769], ["the text", "32,768 characters"]),
-    (fill, ["😀" * 16_385], ["the text", "32,768 characters"]),
-    (fill, ["[MASK]" + "押 " * 5000 + "[MASK]"], ["mask", "4,094"]),
-    (segments, ["\u200b \x00"], ["the text", "no token"]), (triplet, [TEXT, " ", TEXT], ["text B", "empty"]),
-    (rank, ["", TEXT], ["the query", "empty"]), (rank, [TEXT, "\n \n"], ["the cases", "empty"]),
-    (rank, [TEXT, "\n".join([TEXT] * (MAX_LINES + 1))], ["the cases", f"{MAX_LINES + 1} lines", MAX_LINES]),
-    (compare, [TEXT], ["the sentences", "1 line", 2]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("ask", "texts", "facts"),
+    [
+        (fill, [""], ["the text", "empty"]),
+        (fill, [None], ["the text", "empty"]),
+        (fill, ["押金。"], ["no [MASK]"]),
+        (fill, ["[MASK]" * (MAX_MASKS + 1)], ["17 [MASK]", 16]),
+        (fill, ["押" * 32_769], ["the text", "32,768 characters"]),
+        (fill, ["😀" * 16_385], ["the text", "32,768 characters"]),
+        (fill, ["[MASK]" + "押 " * 5000 + "[MASK]"], ["mask", "4,094"]),
+        (segments, ["\u200b \x00"], ["the text", "no token"]),
+        (triplet, [TEXT, " ", TEXT], ["text B", "empty"]),
+        (rank, ["", TEXT], ["the query", "empty"]),
+        (rank, [TEXT, "\n \n"], ["the cases", "empty"]),
+        (rank, [TEXT, "\n".join([TEXT] * (MAX_LINES + 1))], ["the cases", f"{MAX_LINES + 1} lines", MAX_LINES]),
+        (compare, [TEXT], ["the sentences", "1 line", 2]),
+    ],
+)
 def test_texts_that_the_page_refuses(masked, ask, texts, facts):
     with refused(ServingError, *facts):
         ask(masked, *texts)
@@ -301,14 +320,19 @@ def test_half_precision_answers_in_float32(folders, tmp_path):
 # The command `roformer page`, as far as it refuses to serve.
 
 
-@pytest.mark.parametrize(("folder", "options", "facts"), [
-    ("missing", [], ["missing", "does not exist"]), ("legacy", [], ["config.json", "roformer convert"]),
-    ("choices", [], ["RoFormerForMultipleChoice", "tab"]), ("gpt2", [], ["model_type", "'gpt2'"]),
-    ("untold", [], ["no tokenizer", "vocab.txt"]),
-    ("saved", ["--port", "{used}"], ["{used}", "127.0.0.1", "in use", "--port"]),
-    ("saved", ["--port", "0", "--host", "203.0.113.7"], ["203.0.113.7", "--host 127.0.0.1"]),
-    ("saved", ["--port", "0", "--host", "no such host"], ["no such host", "--host 127.0.0.1"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("folder", "options", "facts"),
+    [
+        ("missing", [], ["missing", "does not exist"]),
+        ("legacy", [], ["config.json", "roformer convert"]),
+        ("choices", [], ["RoFormerForMultipleChoice", "tab"]),
+        ("gpt2", [], ["model_type", "'gpt2'"]),
+        ("untold", [], ["no tokenizer", "vocab.txt"]),
+        ("saved", ["--port", "{used}"], ["{used}", "127.0.0.1", "in use", "--port"]),
+        ("saved", ["--port", "0", "--host", "203.0.113.7"], ["203.0.113.7", "--host 127.0.0.1"]),
+        ("saved", ["--port", "0", "--host", "no such host"], ["no such host", "--host 127.0.0.1"]),
+    ],
+)
 def test_folders_and_options_that_are_refused(run, folders, tmp_path, folder, options, facts):
     path = {"saved": folders("RoFormerForMaskedLM"), "legacy": FIXTURES / "legacy" / "word"}.get(
         folder, tmp_path / folder

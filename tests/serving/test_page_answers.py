@@ -64,12 +64,17 @@ def test_the_best_spans_are_found(served, monkeypatch, longest):
     assert document == context and all(one["answer"] == context[one["start"] : one["end"]] for one in found)
 
 
-@pytest.mark.parametrize(("texts", "facts"), [
-    (("", CONTEXT), ["the question", "empty"]), ((QUESTION, " "), ["the document", "empty"]),
-    ((QUESTION, None), ["the document", "empty"]), ((QUESTION, "\u200b"), ["no answer"]),
-    (("押" * 600, CONTEXT), ["question", 600, "room", 512]),
-    ((QUESTION, "押" * 40_000), ["the document", "32,768 characters"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("texts", "facts"),
+    [
+        (("", CONTEXT), ["the question", "empty"]),
+        ((QUESTION, " "), ["the document", "empty"]),
+        ((QUESTION, None), ["the document", "empty"]),
+        ((QUESTION, "\u200b"), ["no answer"]),
+        (("押" * 600, CONTEXT), ["question", 600, "room", 512]),
+        ((QUESTION, "押" * 40_000), ["the document", "32,768 characters"]),
+    ],
+)
 def test_texts_without_an_answer_are_refused(served, texts, facts):
     with refused(ServingError, *facts):
         answer_question(served, *texts)

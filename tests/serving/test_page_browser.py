@@ -145,26 +145,29 @@ def test_the_tabs_are_those_of_the_model(visitor, mini):
     assert visitor.page.get_by_role("heading", level=1).inner_text() == "roformer-mini-zh"
 
 
-@pytest.mark.parametrize(("tab", "texts", "answers"), [
-    ("fill", ["这本书的内容很好，值得[MASK]。"], ["值得推荐。", "推荐\n0.645", "购买\n0.168", "个词"]),
-    (
-        "document",
-        ["双方签订房屋租赁合同。被告没有支付租金。解除原告与被告之间的[MASK]合同。"],
-        ["whole document\n租赁\n0.", "sentence alone\n仲裁\n0.", "之间的租赁合同"],
-    ),
-    ("segments", ["公园ABC。"], ["公园\n5911\n0–2", "##c\n4717\n4–5", "[SEP]\n3\n–"]),
-    (
-        "triplet",
-        ["租客要求房东退还押金。", "两车相撞，被告负主要责任。", "房屋租赁合同到期，押金没有退还。"],
-        ["C is closer to A", "B\n0.800", "C\n0.881"],
-    ),
-    (
-        "rank",
-        ["租客要求房东退还押金。", "两车相撞，被告负主要责任。\n房屋租赁合同到期，押金没有退还。"],
-        ["1. 房屋租赁合同到期，押金没有退还。\n0.881\n2. 两车相撞，被告负主要责任。\n0.800"],
-    ),
-    ("compare", ["租客要求房东退还押金。\n两车相撞，被告负主要责任。"], ["两车相撞，被告负主要责任。\t0.80\t1.00"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("tab", "texts", "answers"),
+    [
+        ("fill", ["这本书的内容很好，值得[MASK]。"], ["值得推荐。", "推荐\n0.645", "购买\n0.168", "个词"]),
+        (
+            "document",
+            ["双方签订房屋租赁合同。被告没有支付租金。解除原告与被告之间的[MASK]合同。"],
+            ["whole document\n租赁\n0.", "sentence alone\n仲裁\n0.", "之间的租赁合同"],
+        ),
+        ("segments", ["公园ABC。"], ["公园\n5911\n0–2", "##c\n4717\n4–5", "[SEP]\n3\n–"]),
+        (
+            "triplet",
+            ["租客要求房东退还押金。", "两车相撞，被告负主要责任。", "房屋租赁合同到期，押金没有退还。"],
+            ["C is closer to A", "B\n0.800", "C\n0.881"],
+        ),
+        (
+            "rank",
+            ["租客要求房东退还押金。", "两车相撞，被告负主要责任。\n房屋租赁合同到期，押金没有退还。"],
+            ["1. 房屋租赁合同到期，押金没有退还。\n0.881\n2. 两车相撞，被告负主要责任。\n0.800"],
+        ),
+        ("compare", ["租客要求房东退还押金。\n两车相撞，被告负主要责任。"], ["两车相撞，被告负主要责任。\t0.80\t1.00"]),
+    ],
+)
 def test_a_visitor_types_and_reads_the_answer(visitor, tab, texts, answers):
     visitor.open(tab)
     visitor.ask(*texts)
@@ -197,12 +200,15 @@ def test_chinese_is_drawn_in_a_font_that_has_it(visitor):
     assert any("CJK" in font["familyName"] for font in fonts), fonts
 
 
-@pytest.mark.parametrize(("texts", "facts"), [
-    (["fill", ""], ["the text", "empty"]),
-    (["fill", "押金。"], ["no [MASK]"]),
-    (["rank", "押金", "租金\n" * 65], ["the cases", "65 lines", 64]),
-    (["fill", "押" * 40_000], ["the text", "32,768 characters"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("texts", "facts"),
+    [
+        (["fill", ""], ["the text", "empty"]),
+        (["fill", "押金。"], ["no [MASK]"]),
+        (["rank", "押金", "租金\n" * 65], ["the cases", "65 lines", 64]),
+        (["fill", "押" * 40_000], ["the text", "32,768 characters"]),
+    ],
+)
 def test_errors_are_shown_on_one_line(visitor, texts, facts):
     visitor.open(texts[0])
     visitor.ask(*texts[1:])
@@ -293,15 +299,27 @@ def test_an_error_of_the_program_is_not_shown(chromium, here, mini, monkeypatch,
     visitor.page.close()
 
 
-@pytest.mark.parametrize(("name", "settings", "tab", "texts", "answer"), [
-    (
-        "RoFormerForSequenceClassification", {"id2label": {0: "好", 1: "差"}},
-        "classify", ["很好。", ""], "[好差].*0\\.[5-9]",
-    ),
-    ("RoFormerForTokenClassification", {"id2label": {0: "B-LOC", 1: "B-PER"}}, "entities", ["去北京。"], "(LOC|PER) 0"),
-    ("RoFormerForQuestionAnswering", {}, "answer", ["租金多少？", "租金三千元。"], "租金三千元。.*0\\.\\d"),
-    ("RoFormerForCausalLM", {"is_decoder": True}, "write", ["天气"], r"\d+ tokens"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "settings", "tab", "texts", "answer"),
+    [
+        (
+            "RoFormerForSequenceClassification",
+            {"id2label": {0: "好", 1: "差"}},
+            "classify",
+            ["很好。", ""],
+            "[好差].*0\\.[5-9]",
+        ),
+        (
+            "RoFormerForTokenClassification",
+            {"id2label": {0: "B-LOC", 1: "B-PER"}},
+            "entities",
+            ["去北京。"],
+            "(LOC|PER) 0",
+        ),
+        ("RoFormerForQuestionAnswering", {}, "answer", ["租金多少？", "租金三千元。"], "租金三千元。.*0\\.\\d"),
+        ("RoFormerForCausalLM", {"is_decoder": True}, "write", ["天气"], r"\d+ tokens"),
+    ],
+)
 def test_heads_have_tabs_of_their_own(chromium, here, tmp_path, name, settings, tab, texts, answer):
     visitor = Visitor(chromium, here(page_models.save(tmp_path / name, getattr(package, name), **settings)))
     assert [one.inner_text() for one in visitor.page.get_by_role("tab").all()] == [

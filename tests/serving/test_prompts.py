@@ -65,10 +65,17 @@ def cosines(a, b):
     return (a / np.linalg.norm(a, axis=1, keepdims=True)) @ (b / np.linalg.norm(b, axis=1, keepdims=True)).T
 
 
-@pytest.mark.parametrize(("prompts", "mode", "include_prompt"), [
-    (PROMPTS, "mean", True), (PROMPTS, "mean_sqrt_len_tokens", False), (MORE, "mean", False),
-    (MORE, "mean_sqrt_len_tokens", True), (MORE, "cls", False), ({"query": " "}, "mean", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("prompts", "mode", "include_prompt"),
+    [
+        (PROMPTS, "mean", True),
+        (PROMPTS, "mean_sqrt_len_tokens", False),
+        (MORE, "mean", False),
+        (MORE, "mean_sqrt_len_tokens", True),
+        (MORE, "cls", False),
+        ({"query": " "}, "mean", False),
+    ],
+)
 def test_vectors_are_those_of_encode_query_and_encode_document(prompted, prompts, mode, include_prompt):
     """A prompt may end in another word with a text behind it, as 明 does before 月; with it, texts are truncated."""
     folder, texts = prompted(prompts, mode, include_prompt=include_prompt), ["月", *TEXTS, "明月" * 50]
@@ -185,13 +192,17 @@ def test_a_default_prompt(prompted):
     assert prompts_of(folder, "mean") == Prompts()
 
 
-@pytest.mark.parametrize(("settings", "facts"), [
-    ({"prompts": {"similar": "比较："}, "default_prompt_name": "similar"}, ["default_prompt_name", "'similar'"]),
-    ({"prompts": PROMPTS, "default_prompt_name": "other"}, ["default_prompt_name", "'other'", "query, document"]),
-    ({"prompts": {"query": "查询：", "passage": "文章："}}, ["'passage'", "'document'"]),
-    ({"prompts": {"corpus": "文章：", "document": ""}}, ["'corpus'", "'document'"]),
-    ({"prompts": {"query": 5}}, ["prompts", 5]), ({"prompts": ["query"]}, ["prompts", "query"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "facts"),
+    [
+        ({"prompts": {"similar": "比较："}, "default_prompt_name": "similar"}, ["default_prompt_name", "'similar'"]),
+        ({"prompts": PROMPTS, "default_prompt_name": "other"}, ["default_prompt_name", "'other'", "query, document"]),
+        ({"prompts": {"query": "查询：", "passage": "文章："}}, ["'passage'", "'document'"]),
+        ({"prompts": {"corpus": "文章：", "document": ""}}, ["'corpus'", "'document'"]),
+        ({"prompts": {"query": 5}}, ["prompts", 5]),
+        ({"prompts": ["query"]}, ["prompts", "query"]),
+    ],
+)
 def test_prompts_that_sentence_transformers_does_not_take(prompted, run, tmp_path, settings, facts):
     folder = prompted({})
     change(folder / FILE, **settings)

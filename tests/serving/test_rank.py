@@ -129,12 +129,16 @@ def swap(a, b):
     b.write_bytes(data)
 
 
-@pytest.mark.parametrize(("harm", "named"), [
-    (lambda folder: (folder / "000002.parquet").unlink(), "000002.parquet is missing"),
-    (lambda folder: shutil.copy(folder / "000000.parquet", folder / "000001.parquet"), "000001.parquet is damaged"),
-    (lambda folder: swap(folder / "000000.parquet", folder / "000001.parquet"), "000000.parquet is damaged"),
-    (lambda folder: rewrite(folder / "000001.parquet", lambda table: table.slice(1)), "000001.parquet is damaged"),
-], ids=["lost", "copied over", "swapped", "fewer rows"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("harm", "named"),
+    [
+        (lambda folder: (folder / "000002.parquet").unlink(), "000002.parquet is missing"),
+        (lambda folder: shutil.copy(folder / "000000.parquet", folder / "000001.parquet"), "000001.parquet is damaged"),
+        (lambda folder: swap(folder / "000000.parquet", folder / "000001.parquet"), "000000.parquet is damaged"),
+        (lambda folder: rewrite(folder / "000001.parquet", lambda table: table.slice(1)), "000001.parquet is damaged"),
+    ],
+    ids=["lost", "copied over", "swapped", "fewer rows"],
+)
 def test_damaged_and_missing_files_are_named(run, vectors, harm, named):
     harm(vectors)
     error_of(run, vectors, states=[named])

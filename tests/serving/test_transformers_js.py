@@ -35,9 +35,11 @@ TEXTS = ["明月照着山路，孩子在桥头数星星。", "山路"]
 V2 = {"norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu"}
 SIM = {"is_decoder": True, "prefix_lm": True, "add_pooling_layer": True, "pooler_activation": "linear"}
 MODELS = {
-    "roformer": ("RoFormer", {}), "roformer_v2": ("RoFormer", V2), "roformer_x": ("RoFormer", SIM),
+    "roformer": ("RoFormer", {}),
+    "roformer_v2": ("RoFormer", V2),
+    "roformer_x": ("RoFormer", SIM),
     "nezha": ("Nezha", {}),
-}  # fmt: skip
+}
 HEADS_OF = {
     "roformer": [head for head, (use, _) in IN_JAVASCRIPT.items() if use],
     "roformer_v2": ["Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"],

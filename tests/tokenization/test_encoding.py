@@ -42,14 +42,19 @@ SIDE = st.sampled_from(["left", "right"])
 TEXT = st.text(st.sampled_from("今天气非常好，。我们ABCabz019 .é㐀"), max_size=24)
 OPTIONS = st.fixed_dictionaries(
     {
-        "add_special_tokens": st.booleans(), "padding": st.sampled_from([False, "longest", "max_length"]),
+        "add_special_tokens": st.booleans(),
+        "padding": st.sampled_from([False, "longest", "max_length"]),
         "truncation": st.sampled_from([False, "longest_first", "only_first", "only_second"]),
-        "max_length": st.integers(5, 30), "stride": st.integers(0, 1), "pad_to_multiple_of": st.sampled_from([None, 8]),
-        "padding_side": st.sampled_from([None, "left", "right"]), "return_overflowing_tokens": st.booleans(),
-        "return_special_tokens_mask": st.booleans(), "return_offsets_mapping": st.booleans(),
+        "max_length": st.integers(5, 30),
+        "stride": st.integers(0, 1),
+        "pad_to_multiple_of": st.sampled_from([None, 8]),
+        "padding_side": st.sampled_from([None, "left", "right"]),
+        "return_overflowing_tokens": st.booleans(),
+        "return_special_tokens_mask": st.booleans(),
+        "return_offsets_mapping": st.booleans(),
         "return_length": st.booleans(),
     }
-)  # fmt: skip
+)
 
 
 def everything(batch):
@@ -57,10 +62,17 @@ def everything(batch):
     seen = {key: [list(row) if isinstance(row, list) else row for row in rows] for key, rows in batch.items()}
     for number, encoding in enumerate(batch.encodings):
         seen[f"encoding {number}"] = [
-            encoding.ids, encoding.type_ids, encoding.tokens, encoding.offsets, encoding.attention_mask,
-            encoding.special_tokens_mask, encoding.word_ids, encoding.sequence_ids, encoding.n_sequences,
+            encoding.ids,
+            encoding.type_ids,
+            encoding.tokens,
+            encoding.offsets,
+            encoding.attention_mask,
+            encoding.special_tokens_mask,
+            encoding.word_ids,
+            encoding.sequence_ids,
+            encoding.n_sequences,
             [part.ids for part in encoding.overflowing],
-        ]  # fmt: skip
+        ]
         seen[f"words {number}"] = [batch.word_ids(number), batch.sequence_ids(number), batch.tokens(number)]
         for token in range(len(encoding.ids)):
             if encoding.sequence_ids[token] is not None:
@@ -120,9 +132,12 @@ def test_special_tokens_in_the_text(ours, theirs, text, split):
 
 
 ADDED = [
-    AddedToken("<a>", lstrip=True, normalized=False), AddedToken("<b>", rstrip=True, normalized=False, special=True),
-    AddedToken("天气", normalized=True), AddedToken("Ém", normalized=True), AddedToken("one", single_word=True),
-]  # fmt: skip
+    AddedToken("<a>", lstrip=True, normalized=False),
+    AddedToken("<b>", rstrip=True, normalized=False, special=True),
+    AddedToken("天气", normalized=True),
+    AddedToken("Ém", normalized=True),
+    AddedToken("one", single_word=True),
+]
 
 
 @max_examples(150)
@@ -171,14 +186,17 @@ def test_offsets_cut_the_words_out_of_the_text(words):
     assert "😀" in pieces
 
 
-@pytest.mark.parametrize(("text", "expected"), [
-    ("e\u0301a今天", [(0, 1), (2, 3), (3, 5)]),  # a combining accent
-    ("İ今天", [(0, 1), (1, 3)]),  # two characters in lower case
-    ("한今天", None),  # three when decomposed
-    ("今\u0301天", [(0, 1), (2, 3)]),
-    ("ab\x00cd今天", None),
-    ("ＡＢ今天", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("e\u0301a今天", [(0, 1), (2, 3), (3, 5)]),  # a combining accent
+        ("İ今天", [(0, 1), (1, 3)]),  # two characters in lower case
+        ("한今天", None),  # three when decomposed
+        ("今\u0301天", [(0, 1), (2, 3)]),
+        ("ab\x00cd今天", None),
+        ("ＡＢ今天", None),
+    ],
+)
 def test_offsets_where_normalization_changes_lengths(words, text, expected):
     batch = words(text, return_offsets_mapping=True, add_special_tokens=False)
     offsets = batch.offset_mapping
@@ -197,9 +215,15 @@ def test_offsets_where_normalization_changes_lengths(words, text, expected):
 def test_windows_of_a_long_text(words):
     text = "今天的天气非常好，" * 40
     batch = words(
-        ["天气好吗"], [text], truncation="only_second", max_length=32, stride=8, return_overflowing_tokens=True,
-        return_offsets_mapping=True, padding=True,
-    )  # fmt: skip
+        ["天气好吗"],
+        [text],
+        truncation="only_second",
+        max_length=32,
+        stride=8,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+        padding=True,
+    )
     seen = set()
     for number, (offsets, ids) in enumerate(zip(batch.offset_mapping, batch.input_ids, strict=True)):
         assert len(ids) == 32
@@ -246,11 +270,16 @@ def test_encodings_are_those_of_the_call(words):
     assert len(text.tokens()) > len(tokenizer("今天<e>").tokens())
 
 
-@pytest.mark.parametrize(("text", "facts"), [
-    (["今天", None], ["text[1]", "NoneType", "str"]), (b"abc", ["text", "bytes", "str"]),
-    (["今天", 5], ["text[1]", "int", "str"]), ([["今天", 5]], ["text[0][1]", "int", "str"]),
-    (float("nan"), ["text", "float", "str"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        (["今天", None], ["text[1]", "NoneType", "str"]),
+        (b"abc", ["text", "bytes", "str"]),
+        (["今天", 5], ["text[1]", "int", "str"]),
+        ([["今天", 5]], ["text[0][1]", "int", "str"]),
+        (float("nan"), ["text", "float", "str"]),
+    ],
+)
 def test_an_input_that_is_no_text_is_refused(words, text, facts):
     with refused(ValueError, *facts):
         words(text)

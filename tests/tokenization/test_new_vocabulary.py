@@ -110,11 +110,14 @@ def test_the_command(run, tmp_path):
     assert "base" not in out and "redundant" not in out
 
 
-@pytest.mark.parametrize(("text", "options", "facts"), [
-    ("天气", ["--size", 5], ["size is 5", "109", "--size"]),
-    ("天气", ["--size", 109], ["size is 109", "111", "--size"]),
-    ("\n \n", [], ["corpus", "no text"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "options", "facts"),
+    [
+        ("天气", ["--size", 5], ["size is 5", "109", "--size"]),
+        ("天气", ["--size", 109], ["size is 109", "111", "--size"]),
+        ("\n \n", [], ["corpus", "no text"]),
+    ],
+)
 def test_impossible_sizes_are_refused(run, tmp_path, text, options, facts):
     (tmp_path / "corpus.txt").write_text(text, encoding="utf-8")
     code, out, err = run("vocab", tmp_path / "corpus.txt", "--output", tmp_path / "new.txt", *options)

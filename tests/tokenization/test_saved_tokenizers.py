@@ -145,9 +145,14 @@ def test_a_file_that_may_not_be_written_is_replaced(tmp_path, link):
     assert state(RoFormerTokenizer.from_pretrained(folder)) == state(made())
 
 
-@pytest.mark.parametrize(("entries", "facts"), [
-    ("今天气好明", ["'明'", 9, "missing"]), ("今天气", ["'好'", 8, "missing"]), ("天今气好", ["'今'", 5, 6]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("entries", "facts"),
+    [
+        ("今天气好明", ["'明'", 9, "missing"]),
+        ("今天气", ["'好'", 8, "missing"]),
+        ("天今气好", ["'今'", 5, 6]),
+    ],
+)
 @pytest.mark.parametrize("load", [RoFormerTokenizer, AutoTokenizer])
 def test_two_vocabularies_in_one_folder_are_refused(tmp_path, load, entries, facts):
     made().save_pretrained(tmp_path)

@@ -228,11 +228,16 @@ def test_segmenter_that_makes_words_up():
         tokenizer("今天天气")
 
 
-@pytest.mark.parametrize(("user_dict", "facts"), [
-    (["今天", "北京大学\n上海"], ["line 2"]), (["北京大学 1" + "0" * 5000], ["line 1", "'北京大学'", 5001]),
-    (["今天", None], ["line 2", "None", "str"]), (["今天", b"abc"], ["line 2", b"abc", "str"]),
-    (7, [7, "path", "list"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("user_dict", "facts"),
+    [
+        (["今天", "北京大学\n上海"], ["line 2"]),
+        (["北京大学 1" + "0" * 5000], ["line 1", "'北京大学'", 5001]),
+        (["今天", None], ["line 2", "None", "str"]),
+        (["今天", b"abc"], ["line 2", b"abc", "str"]),
+        (7, [7, "path", "list"]),
+    ],
+)
 def test_broken_user_dictionary(user_dict, facts):
     with refused(UserDictionaryError, "user_dict", *facts):
         RoFormerTokenizer(str(FIXTURES / "vocab.txt"), user_dict=user_dict)

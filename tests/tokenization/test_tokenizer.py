@@ -80,11 +80,16 @@ def test_ids_are_those_of_bert4keras(words, characters):
         assert words(row["text"])[0].ids == row["word_ids"]
 
 
-@pytest.mark.parametrize(("options", "name"), [
-    ({"word_segmentation": "jieba"}, "word_ids"), ({"word_segmentation": None}, "char_ids"),
-    ({"do_lower_case": False}, "cased_ids"), ({"user_dict": str(FIXTURES / "user_dict.txt")}, "user_dict_ids"),
-    ({"user_dict": (FIXTURES / "user_dict.txt").read_text(encoding="utf-8").splitlines()}, "user_dict_ids"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"word_segmentation": "jieba"}, "word_ids"),
+        ({"word_segmentation": None}, "char_ids"),
+        ({"do_lower_case": False}, "cased_ids"),
+        ({"user_dict": str(FIXTURES / "user_dict.txt")}, "user_dict_ids"),
+        ({"user_dict": (FIXTURES / "user_dict.txt").read_text(encoding="utf-8").splitlines()}, "user_dict_ids"),
+    ],
+)
 def test_options_give_bert4keras_ids_and_survive_saving(tmp_path, options, name):
     tokenizer = RoFormerTokenizer.from_pretrained(folder_with(tmp_path), **options)
     assert tokenizer(ALL_TEXTS).input_ids == column(name)
@@ -161,12 +166,15 @@ def transformers_4_tokenizer_json(vocabulary, lowercase, added):
     model = {"unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
     return {
         "version": "1.0",
-        "truncation": {"max_length": 4, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}, "padding": None,
-        "added_tokens": tokens, "normalizer": {"type": "BertNormalizer", **normalizer},
-        "pre_tokenizer": {"type": "BertPreTokenizer"}, "post_processor": {"type": "BertProcessing", **ends},
+        "truncation": {"max_length": 4, "strategy": "LongestFirst", "stride": 0, "direction": "Right"},
+        "padding": None,
+        "added_tokens": tokens,
+        "normalizer": {"type": "BertNormalizer", **normalizer},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {"type": "BertProcessing", **ends},
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
         "model": {"type": "WordPiece", **model, "vocab": vocabulary},
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(("lowercase", "name"), [(True, "word_ids"), (False, "cased_ids")])
@@ -342,9 +350,12 @@ def test_data_loader_workers(words, method):
         pytest.skip(f"this system cannot {method} processes")
     data = pytest.importorskip("torch.utils.data")
     loader = data.DataLoader(
-        Dataset(words), batch_size=32, num_workers=1 + (method == "fork"), collate_fn=as_it_is,
+        Dataset(words),
+        batch_size=32,
+        num_workers=1 + (method == "fork"),
+        collate_fn=as_it_is,
         multiprocessing_context=method,
-    )  # fmt: skip
+    )
     items = [item for batch in loader for item in batch]
     assert [item.input_ids for item in items] == column("word_ids")
     assert items[5].tokens() == words(ALL_TEXTS[5]).tokens()

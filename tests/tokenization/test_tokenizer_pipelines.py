@@ -36,9 +36,14 @@ def tokenizer():
 def entities(tokenizer, strategy, marked, text, **options):
     """Return the pipeline's result if exactly the tokens with ids `marked` are entities."""
     config = RoFormerConfig(
-        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
-        id2label={0: "O", 1: "B-X"}, label2id={"O": 0, "B-X": 1},
-    )  # fmt: skip
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        id2label={0: "O", 1: "B-X"},
+        label2id={"O": 0, "B-X": 1},
+    )
     model = RoFormerForTokenClassification(config)
     classify = ById(marked)
     forward = model.forward

@@ -30,10 +30,15 @@ def bad_vocabulary(tmp_path, data):
     return RoFormerTokenizer.from_pretrained(tmp_path)
 
 
-@pytest.mark.parametrize(("data", "facts"), [
-    (b"[PAD]\n[CLS]\n[SEP]\n", ["[UNK]"]), (b"[PAD]\n[UNK]\na\nb\na\n", ["'a'", 3, 5]),
-    (b"[PAD]\n[UNK]\n\xff\xfe\n", ["UTF-8", 3]), (b"", ["empty"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("data", "facts"),
+    [
+        (b"[PAD]\n[CLS]\n[SEP]\n", ["[UNK]"]),
+        (b"[PAD]\n[UNK]\na\nb\na\n", ["'a'", 3, 5]),
+        (b"[PAD]\n[UNK]\n\xff\xfe\n", ["UTF-8", 3]),
+        (b"", ["empty"]),
+    ],
+)
 def test_broken_vocabulary(tmp_path, data, facts):
     with refused(VocabularyError, tmp_path / "vocab.txt", *facts):
         bad_vocabulary(tmp_path, data)
@@ -104,20 +109,23 @@ def test_entries_that_a_line_cannot_hold_are_not_written(tmp_path, entry):
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("text", "facts"), [
-    ("{", ["JSON", "line 1"]),
-    ("[]", ["JSON object"]),
-    pytest.param("[" * 99_999, ["JSON", "recursion"], id="nested"),
-    ('{"model": {"type": "WordPiece", "vocab": {"[UNK]": 0, "a": 1, "a": 2}}}', ["JSON", "'a'"]),
-    ('{"model": {"type": "WordPiece"}}', ["model.vocab"]),
-    ('{"model": {"type": "BPE", "vocab": {}}, "added_tokens": []}', ["BPE", "WordPiece"]),
-    ('{"model": {"type": "WordPiece", "vocab": {"a": 0}}, "added_tokens": []}', ["[UNK]"]),
-    ('{"model": {"type": "WordPiece", "vocab": {"[UNK]": 0, "a": 7}}, "added_tokens": []}', [0, 1]),
-    ('{"model": {"type": "WordPiece", "vocab": {"[UNK]": 0, "a": [1]}}}', ["'a'", "[1]"]),
-    ('{"model": {"type": "WordPiece", "vocab": {"[UNK]": 0, "天气": 1.0}}}', ["'天气'", "1.0"]),
-    ('{"model": {"vocab": {"[UNK]": 0}}, "normalizer": {"normalizers": [null]}}', ["normalizer"]),
-    ('{"model": {"vocab": {"[UNK]": 0}}, "normalizer": "NFD"}', ["normalizer"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        ("{", ["JSON", "line 1"]),
+        ("[]", ["JSON object"]),
+        pytest.param("[" * 99_999, ["JSON", "recursion"], id="nested"),
+        ('{"model": {"type": "WordPiece", "vocab": {"[UNK]": 0, "a": 1, "a": 2}}}', ["JSON", "'a'"]),
+        ('{"model": {"type": "WordPiece"}}', ["model.vocab"]),
+        ('{"model": {"type": "BPE", "vocab": {}}, "added_tokens": []}', ["BPE", "WordPiece"]),
+        ('{"model": {"type": "WordPiece", "vocab": {"a": 0}}, "added_tokens": []}', ["[UNK]"]),
+        ('{"model": {"type": "WordPiece", "vocab": {"[UNK]": 0, "a": 7}}, "added_tokens": []}', [0, 1]),
+        ('{"model": {"type": "WordPiece", "vocab": {"[UNK]": 0, "a": [1]}}}', ["'a'", "[1]"]),
+        ('{"model": {"type": "WordPiece", "vocab": {"[UNK]": 0, "天气": 1.0}}}', ["'天气'", "1.0"]),
+        ('{"model": {"vocab": {"[UNK]": 0}}, "normalizer": {"normalizers": [null]}}', ["normalizer"]),
+        ('{"model": {"vocab": {"[UNK]": 0}}, "normalizer": "NFD"}', ["normalizer"]),
+    ],
+)
 def test_broken_tokenizer_json(tmp_path, text, facts):
     (tmp_path / "tokenizer.json").write_text(text, encoding="utf-8")
     with refused(VocabularyError, tmp_path / "tokenizer.json", *facts):

@@ -29,9 +29,12 @@ BASE = [*SPECIAL, *CHARACTERS, *REDUNDANT, *LATIN]
 KEPT = [*SPECIAL, *CHARACTERS, *LATIN]
 
 DOCUMENTS = [
-    "今天天气非常好，我们去公园玩。The 50 abb.", "中国人民法院判决本合同无效", "研究生命起源的研究生，在公园研究天气",
-    "人民法院的判决, 判决, 判决和合同", "天氣很好 非常 非常 À la carte",
-]  # fmt: skip
+    "今天天气非常好，我们去公园玩。The 50 abb.",
+    "中国人民法院判决本合同无效",
+    "研究生命起源的研究生，在公园研究天气",
+    "人民法院的判决, 判决, 判决和合同",
+    "天氣很好 非常 非常 À la carte",
+]
 
 
 @pytest.fixture
@@ -224,14 +227,20 @@ def refuse(run, folder, arguments, words):
     assert sorted(os.listdir(folder)) == before
 
 
-@pytest.mark.parametrize(("arguments", "words"), [
-    (["--size", len(KEPT) - 1], ["size", len(KEPT) - 1, len(KEPT)]),
-    (["--size", len(KEPT)], ["--min-count", f"{len(KEPT)} entries", "--size"]),
-    (["--num-proc", 0], ["num_proc", 0, 1]), (["--min-count", -1], ["min_count", -1, 1]),
-    (["--base", "nowhere.txt"], ["nowhere.txt"]), (["--base", "twice.txt"], ["twice.txt", "'a'"]),
-    (["--base", "unknown.txt"], ["unknown.txt", "[UNK]"]), (["gone.txt"], ["gone.txt", "not exist"]),
-    (["folder"], ["folder", ".jsonl"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--size", len(KEPT) - 1], ["size", len(KEPT) - 1, len(KEPT)]),
+        (["--size", len(KEPT)], ["--min-count", f"{len(KEPT)} entries", "--size"]),
+        (["--num-proc", 0], ["num_proc", 0, 1]),
+        (["--min-count", -1], ["min_count", -1, 1]),
+        (["--base", "nowhere.txt"], ["nowhere.txt"]),
+        (["--base", "twice.txt"], ["twice.txt", "'a'"]),
+        (["--base", "unknown.txt"], ["unknown.txt", "[UNK]"]),
+        (["gone.txt"], ["gone.txt", "not exist"]),
+        (["folder"], ["folder", ".jsonl"]),
+    ],
+)
 def test_options_and_files_that_cannot_be(run, base, tmp_path, monkeypatch, arguments, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "twice.txt").write_text("[UNK]\na\na\n")

@@ -124,16 +124,21 @@ def test_a_table_without_rows_is_refused(tmp_path, suffix):
             load(path)
 
 
-@pytest.mark.parametrize(("name", "content", "states"), [
-    ("rows.csv", "text,label\n好,\n", ["row 1", "label is empty"]),
-    ("rows.jsonl", '{"text": "好", "label": 1}\n{"text": null, "label": 1}', ["line 2", "text is empty"]),
-    ("rows.jsonl", '{"text": "好", "label": 1}\n{"text": "的", "label": NaN}', ["line 2", "label is empty"]),
-    ("rows.csv", "text,class\n好,1\n", ["no column 'label'", "text, class"]),
-    ("rows.csv", "text,label\n", ["no rows"]),
-    ("rows.csv", "text,label\n好,1\n好,的,1\n", ["3 fields", "line 3"]),
-    ("rows.csv", "text,label\n好,的,1\n好,1\n", ["line 2"]), ("rows.jsonl", '{"text": ', ["line 1", "JSON"]),
-    ("rows.parquet", "PAR1", ["cannot be read"]), ("rows.xlsx", "PK", [".xlsx", "CSV"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "content", "states"),
+    [
+        ("rows.csv", "text,label\n好,\n", ["row 1", "label is empty"]),
+        ("rows.jsonl", '{"text": "好", "label": 1}\n{"text": null, "label": 1}', ["line 2", "text is empty"]),
+        ("rows.jsonl", '{"text": "好", "label": 1}\n{"text": "的", "label": NaN}', ["line 2", "label is empty"]),
+        ("rows.csv", "text,class\n好,1\n", ["no column 'label'", "text, class"]),
+        ("rows.csv", "text,label\n", ["no rows"]),
+        ("rows.csv", "text,label\n好,1\n好,的,1\n", ["3 fields", "line 3"]),
+        ("rows.csv", "text,label\n好,的,1\n好,1\n", ["line 2"]),
+        ("rows.jsonl", '{"text": ', ["line 1", "JSON"]),
+        ("rows.parquet", "PAR1", ["cannot be read"]),
+        ("rows.xlsx", "PK", [".xlsx", "CSV"]),
+    ],
+)
 def test_bad_files(tmp_path, name, content, states):
     path = tmp_path / name
     path.write_text(content, encoding="utf-8")

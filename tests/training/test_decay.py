@@ -71,11 +71,16 @@ def test_the_script_draws_and_prints_the_bounds(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG") and list(tmp_path.iterdir()) == [picture]
 
 
-@pytest.mark.parametrize(("arguments", "facts"), [
-    (["decay.png", "--head-dim", 7], ["--head-dim", 7]), (["decay.png", "--theta", -3], ["--theta", -3]),
-    (["decay.png", "--longest", 0], ["--longest", 0, 1]), (["decay.pdf"], ["decay.pdf", ".png"]),
-    (["missing/decay.png"], ["missing"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "facts"),
+    [
+        (["decay.png", "--head-dim", 7], ["--head-dim", 7]),
+        (["decay.png", "--theta", -3], ["--theta", -3]),
+        (["decay.png", "--longest", 0], ["--longest", 0, 1]),
+        (["decay.pdf"], ["decay.pdf", ".png"]),
+        (["missing/decay.png"], ["missing"]),
+    ],
+)
 def test_bad_input_is_named_on_one_line(run_here, tmp_path, arguments, facts):
     code, out, err = run_here(SCRIPT, tmp_path, *arguments)
     assert code == 1 and out == ""

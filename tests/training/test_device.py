@@ -35,9 +35,15 @@ def test_all_processes_take_what_the_smallest_device_has_room_for(monkeypatch):
     assert tokens_at_once(*BASE) == 16_384
 
 
-@pytest.mark.parametrize(("on_cpu", "available", "supported", "expected"), [
-    (True, True, True, False), (False, False, True, False), (False, True, False, False), (False, True, True, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("on_cpu", "available", "supported", "expected"),
+    [
+        (True, True, True, False),
+        (False, False, True, False),
+        (False, True, False, False),
+        (False, True, True, True),
+    ],
+)
 def test_bfloat16_is_that_of_a_gpu(monkeypatch, on_cpu, available, supported, expected):
     monkeypatch.setattr(device, "ON_CPU", on_cpu)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: available)

@@ -20,9 +20,11 @@ from modeling_roformer.training.pretraining.documents import cut, cut_documents,
 
 VOCAB = REPOSITORY / "examples" / "roformer-mini-zh" / "vocab.txt"
 TEXTS = [
-    "今天天气非常好。我们去公园玩", "人民法院认为，合同无效。\n判决如下。", "The RoFormer is a transformer",
+    "今天天气非常好。我们去公园玩",
+    "人民法院认为，合同无效。\n判决如下。",
+    "The RoFormer is a transformer",
     "[MASK]不是词",
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")

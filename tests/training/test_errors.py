@@ -97,10 +97,19 @@ def test_a_value_that_is_given_twice_counts_once():
     assert parser.parse_args([]).seeds == [0]
 
 
-@pytest.mark.parametrize("script", [
-    "finetune_classification", "finetune_glue", "finetune_triplet", "translate", "train_retriever", "paper/char_lm",
-    "paper/compare_position_embeddings", "paper/position_laboratory/compare",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "script",
+    [
+        "finetune_classification",
+        "finetune_glue",
+        "finetune_triplet",
+        "translate",
+        "train_retriever",
+        "paper/char_lm",
+        "paper/compare_position_embeddings",
+        "paper/position_laboratory/compare",
+    ],
+)
 def test_seeds_of_every_script_count_once(script):
     """By reading, since a script needs data to run."""
     text = (REPOSITORY / "examples" / f"{script}.py").read_text(encoding="utf-8")

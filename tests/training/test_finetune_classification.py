@@ -23,9 +23,12 @@ from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerToken
 SCRIPT = REPOSITORY / "examples" / "finetune_classification.py"
 VOCAB = REPOSITORY / "tests" / "fixtures" / "legacy" / "word" / "vocab.txt"
 FIELDS = {
-    "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16,
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
     "initializer_range": 0.3,
-}  # fmt: skip
+}
 # What a text is about: the moon or heaven.
 LINES = [
     f"{words}{end}\t{label}" for label, words in (("月", "明月"), ("天", "天上")) for end in "。，几何时有不知今夕" * 2

@@ -93,11 +93,14 @@ def test_a_data_set_has_a_configuration_for_each_task(monkeypatch):
     assert read_glue("mrpc", "nyu-mll/glue")["train"].to_list() == [{"text": "a", "pair": "train", "label": 1}]
 
 
-@pytest.mark.parametrize(("file", "lines", "facts"), [
-    ("sst2/train.tsv", ["明月\t2"], ["sst2/train.tsv", "2"]),
-    ("sst2/train.tsv", ["sentence\tlabel", " \t1"], ["sst2/train.tsv", "row 1"]),
-    ("sst2/dev.tsv", ["text\tlabel", "明月\t1"], ["sst2/dev.tsv", "sentence"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("file", "lines", "facts"),
+    [
+        ("sst2/train.tsv", ["明月\t2"], ["sst2/train.tsv", "2"]),
+        ("sst2/train.tsv", ["sentence\tlabel", " \t1"], ["sst2/train.tsv", "row 1"]),
+        ("sst2/dev.tsv", ["text\tlabel", "明月\t1"], ["sst2/dev.tsv", "sentence"]),
+    ],
+)
 def test_files_that_cannot_be_read(folder, file, lines, facts):
     write(folder / "glue" / file, *lines)
     with refused(TrainingError, *facts):

@@ -71,8 +71,11 @@ def test_seeds_baselines_and_the_best_model(folder):
     assert str(folder) not in card.text
     assert (folder / "runs" / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert {path.name for path in (folder / "runs").glob("[!.]*")} == {
-        "curves.png", "model", "results.json", "settings.json"
-    }  # fmt: skip
+        "curves.png",
+        "model",
+        "results.json",
+        "settings.json",
+    }
 
 
 def test_without_training_the_card_tells_of_none(folder, run_here):

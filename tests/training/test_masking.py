@@ -20,9 +20,12 @@ def tokenizer():
 def make_piece(document=0, number=0, epoch=0, length=100, word=1):
     """Numbers 1000, 1001 …, in words of so many tokens."""
     return {
-        "epoch": epoch, "document": document, "piece": number,
-        "input_ids": np.arange(1000, 1000 + length, dtype=np.uint16), "word_starts": np.arange(length) % word == 0,
-    }  # fmt: skip
+        "epoch": epoch,
+        "document": document,
+        "piece": number,
+        "input_ids": np.arange(1000, 1000 + length, dtype=np.uint16),
+        "word_starts": np.arange(length) % word == 0,
+    }
 
 
 def test_masks_depend_on_nothing_else(tokenizer):

@@ -240,11 +240,13 @@ def test_documents_that_cannot_be_split_are_named(run_here, tmp_path):
     (tmp_path / "b" / "a.jsonl").write_text('{"text": "把酒问青天"}', encoding="utf-8")
     refusals = {
         (tmp_path / "missing.txt", output): [tmp_path / "missing.txt"],
-        (a, tmp_path / "b", output): [a, tmp_path / "b" / "a.jsonl"], (blank, output): ["blank.txt"],
+        (a, tmp_path / "b", output): [a, tmp_path / "b" / "a.jsonl"],
+        (blank, output): ["blank.txt"],
         (a, tmp_path / "hidden", output): [tmp_path / "hidden"],
-        (a, output): ["nothing", "--share", "--most"], (a, output, "--share", "5"): ["everything", "--share"],
+        (a, output): ["nothing", "--share", "--most"],
+        (a, output, "--share", "5"): ["everything", "--share"],
         (a, output, "--similarity", "0"): ["similarity", 0],
-    }  # fmt: skip
+    }
     for arguments, facts in refusals.items():
         code, _, err = run_here(SCRIPT, tmp_path, *arguments)
         assert code == 1

@@ -141,8 +141,9 @@ def test_triplets_that_tokens_or_repetition_tell_are_left_out(monkeypatch):
         return [texts[19] for texts in triplets_of(sentences, [19], Tokenizer(), vectorizer, random.Random(seed))]
 
     assert sorted((a, b) for a, b, _ in found("乙丙丁戊己庚辛壬")) == [
-        ("乙。丙。丁。", "戊。己。庚。辛。"), ("乙。丙。丁。戊。", "己。庚。辛。壬。"),
-    ]  # fmt: skip
+        ("乙。丙。丁。", "戊。己。庚。辛。"),
+        ("乙。丙。丁。戊。", "己。庚。辛。壬。"),
+    ]
     assert not found("乙丙丁戊己戊庚")  # 戊 is twice in B
     crossing = [texts for seed in range(40) for texts in found("乙丙丁戊己庚辛甲", seed) if "甲" in texts[1]]
     assert 10 < len(crossing) < 40 and not any(c.startswith("甲") for _, _, c in crossing)

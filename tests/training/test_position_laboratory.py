@@ -298,11 +298,14 @@ def test_measuring_is_per_masked_character():
     assert found["accuracy"] == (logits.argmax(-1) == ids[:7]).float().mean().item()
 
 
-@pytest.mark.parametrize(("more", "code", "facts"), [
-    (["--length", 16], 1, ["text.txt", 78, "--length 16"]),
-    (["--hidden-size", 10], 2, ["--hidden-size", 10, "--heads", 2]),
-    (["--encodings", "fixed"], 2, ["'fixed'"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("more", "code", "facts"),
+    [
+        (["--length", 16], 1, ["text.txt", 78, "--length 16"]),
+        (["--hidden-size", 10], 2, ["--hidden-size", 10, "--heads", 2]),
+        (["--encodings", "fixed"], 2, ["'fixed'"]),
+    ],
+)
 def test_bad_arguments_are_named(folder, run_here, more, code, facts):
     found, _, err = run_here(SCRIPT, folder, *arguments("runs", *more))
     assert found == code and not (folder / "runs").exists()

@@ -104,9 +104,12 @@ t.pretrain(t.make_model(), t.RoFormerTokenizer(str(t.VOCAB)), t.STAGES, corpus, 
 def test_a_killed_run_goes_on_to_the_same_weights(run, uninterrupted, corpus, tmp_path):
     path = os.pathsep.join([str(REPOSITORY / "tests"), str(REPOSITORY / "tests" / "training")])
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, corpus.cache, tmp_path / "run"], env={**os.environ, "PYTHONPATH": path},
-        cwd=tmp_path, capture_output=True, text=True,
-    )  # fmt: skip
+        [sys.executable, "-c", KILLED, corpus.cache, tmp_path / "run"],
+        env={**os.environ, "PYTHONPATH": path},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert (tmp_path / "run" / "stage-1" / "model").exists() and not (tmp_path / "run" / "model").exists()
     # Another one was begun when the process was killed.
@@ -287,11 +290,13 @@ def test_another_run_in_the_same_folder_is_refused(run, uninterrupted, corpus, t
     other = tmp_path / "other.txt"
     other.write_text("另一个。", encoding="utf-8")
     changes = {
-        "stages": {"stages": [STAGES[0], Stage(64, 4, 7, 1e-3)]}, "seed": {"seed": 1},
-        "model": {"model": make_model(hidden_size=32)}, "arguments": {"max_grad_norm": 0.5},
+        "stages": {"stages": [STAGES[0], Stage(64, 4, 7, 1e-3)]},
+        "seed": {"seed": 1},
+        "model": {"model": make_model(hidden_size=32)},
+        "arguments": {"max_grad_norm": 0.5},
         "corpus": {"corpus": Corpus([other], cache=corpus.cache)},
         "tokenizer": {"tokenizer": RoFormerTokenizer(str(VOCAB), user_dict=["几时有"])},
-    }  # fmt: skip
+    }
     for name, change in changes.items():
         with refused(TrainingError, uninterrupted, f"different {name}"):
             run(uninterrupted, **change)

@@ -58,11 +58,14 @@ def test_a_run_is_continued_only_if_asked(tmp_path):
         pass
 
 
-@pytest.mark.parametrize(("settings", "data", "named"), [
-    ({**SETTINGS, "learning_rate": 3e-3}, "明月几时有", "learning_rate"),
-    ({**SETTINGS, "seeds": [0], "length": 8}, "明月几时有", "seeds, length"),
-    (SETTINGS, "把酒问青天", "train"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "data", "named"),
+    [
+        ({**SETTINGS, "learning_rate": 3e-3}, "明月几时有", "learning_rate"),
+        ({**SETTINGS, "seeds": [0], "length": 8}, "明月几时有", "seeds, length"),
+        (SETTINGS, "把酒问青天", "train"),
+    ],
+)
 def test_another_run_is_refused_by_what_differs(tmp_path, text, settings, data, named):
     folder = tmp_path / "run"
     with start_run(folder, SETTINGS, {"train": text}) as run:
@@ -150,9 +153,12 @@ def trainer(folder, **arguments):
     model = RoFormerForSequenceClassification(RoFormerConfig(vocab_size=50, num_labels=2, **TINY))
     rows = [{"input_ids": torch.tensor([1, i, 2]), "labels": i % 2} for i in range(3, 11)]
     arguments = TrainingArguments(
-        str(folder), per_device_train_batch_size=2, report_to=[], use_cpu=True,
+        str(folder),
+        per_device_train_batch_size=2,
+        report_to=[],
+        use_cpu=True,
         **{"max_steps": 4, "logging_steps": 1, **arguments},
-    )  # fmt: skip
+    )
     return Trainer(model, arguments, train_dataset=rows, eval_dataset=rows, callbacks=[FiniteCallback()])
 
 
@@ -172,10 +178,16 @@ def test_a_loss_that_is_not_finite(tmp_path, monkeypatch):
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
 
 
-@pytest.mark.parametrize(("arguments", "steps", "saved"), [
-    ({"save_steps": 2}, 3, "checkpoint-2"), ({"save_steps": 3}, 2, None), ({"max_steps": 3}, 2, None),
-    ({"eval_strategy": "steps", "eval_steps": 3}, 2, None), ({"logging_steps": 1}, 2, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "steps", "saved"),
+    [
+        ({"save_steps": 2}, 3, "checkpoint-2"),
+        ({"save_steps": 3}, 2, None),
+        ({"max_steps": 3}, 2, None),
+        ({"eval_strategy": "steps", "eval_steps": 3}, 2, None),
+        ({"logging_steps": 1}, 2, None),
+    ],
+)
 def test_a_gradient_that_is_read_a_step_late(tmp_path, monkeypatch, arguments, steps, saved):
     """Reading late, as on CUDA, comes before the next step, and before a checkpoint, an evaluation or a log entry."""
     monkeypatch.setattr("modeling_roformer.training.runs.finite_callback._reads_later", lambda device: True)
@@ -241,9 +253,13 @@ def test_a_weight_that_a_step_breaks_is_not_saved(tmp_path):
 
 def test_a_score_that_is_not_finite_is_never_the_best(tmp_path):
     of = trainer(
-        tmp_path, eval_strategy="steps", eval_steps=1, save_steps=1, load_best_model_at_end=True,
+        tmp_path,
+        eval_strategy="steps",
+        eval_steps=1,
+        save_steps=1,
+        load_best_model_at_end=True,
         metric_for_best_model="f",
-    )  # fmt: skip
+    )
     of.compute_metrics = lambda predicted: {"f": math.nan}
     with pytest.raises(NotFinite, match="eval_f is nan"):
         of.train()
@@ -270,17 +286,26 @@ def test_yaml_into_a_dataclass(tmp_path):
     assert to_dataclass(Setting, read_yaml(path), str(path)) == Setting(200_000, 3e-3, "3e-3")
 
 
-@pytest.mark.parametrize(("text", "message"), [
-    ("steps: 1\nsteps: 2", "line 1: steps appears twice"),
-    ("steps: &a 1\nrate: *a", "line 2: the alias"), ("steps: [1", "line 1: "),
-    ("steps: 1\nstep: 2", "unknown field step; expected steps, rate, name"),
-    ("steps: three", "steps is 'three'; expected int"), ("steps: true", "steps is True; expected int"),
-    ("steps: 1.5", "steps is 1.5; expected int"), ("steps: 1\nrate: x", "rate is 'x'; expected float"),
-    ("steps: 1\nname: no", "name is False; expected str"), ("rate: 1", "steps is missing"),
-    ("steps: 0", "steps is 0; expected at least 1"), ("- 1", r"found \[1\]; expected fields"),
-    ("", "found None; expected fields"), ("steps: !!python/name:os.system ''", "line 1: "),
-    ("steps: \x00", "is not YAML"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("steps: 1\nsteps: 2", "line 1: steps appears twice"),
+        ("steps: &a 1\nrate: *a", "line 2: the alias"),
+        ("steps: [1", "line 1: "),
+        ("steps: 1\nstep: 2", "unknown field step; expected steps, rate, name"),
+        ("steps: three", "steps is 'three'; expected int"),
+        ("steps: true", "steps is True; expected int"),
+        ("steps: 1.5", "steps is 1.5; expected int"),
+        ("steps: 1\nrate: x", "rate is 'x'; expected float"),
+        ("steps: 1\nname: no", "name is False; expected str"),
+        ("rate: 1", "steps is missing"),
+        ("steps: 0", "steps is 0; expected at least 1"),
+        ("- 1", r"found \[1\]; expected fields"),
+        ("", "found None; expected fields"),
+        ("steps: !!python/name:os.system ''", "line 1: "),
+        ("steps: \x00", "is not YAML"),
+    ],
+)
 def test_bad_yaml(tmp_path, text, message):
     path = tmp_path / "setting.yaml"
     path.write_text(text, encoding="utf-8")

@@ -66,10 +66,14 @@ def test_passages_of_a_group_are_joined(tmp_path, run_here):
     assert all(row["passage"] == "\n".join(texts[row["group"]]) for row in found) and len(found) == 4 * len(kept)
 
 
-@pytest.mark.parametrize(("rows", "facts"), [
-    (ROWS[:2], ["no question is for"]), ([row | {"p": "同一段落"} for row in ROWS], ["同一段落", "--group"]),
-    ([*ROWS[:3], ROWS[3] | {"q": ""}], ["all.jsonl, line 4", "q is empty"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rows", "facts"),
+    [
+        (ROWS[:2], ["no question is for"]),
+        ([row | {"p": "同一段落"} for row in ROWS], ["同一段落", "--group"]),
+        ([*ROWS[:3], ROWS[3] | {"q": ""}], ["all.jsonl, line 4", "q is empty"]),
+    ],
+)
 def test_bad_files_are_named_and_nothing_is_written(tmp_path, run_here, rows, facts):
     write(tmp_path / "all.jsonl", rows)
     code, _, err = run_here(SCRIPT, tmp_path, "all.jsonl", *OPTIONS, "--group", "article")

@@ -30,25 +30,34 @@ def test_a_stage_list(read):
     assert read(GOOD) == [Stage(512, 256, 200_000, 0.0001)]
 
 
-@pytest.mark.parametrize(("text", "facts"), [
-    ("", ["list", "stages"]), ("stages: []", ["list", "stages"]), ("- length: 512", ["list", "stages"]),
-    ("stages: [", ["line 1"]), (GOOD + "epochs: 3", ["epochs", "defaults", "stages"]),
-    (GOOD.replace("512", "0"), ["stage 1", "length", 0, 3]), (GOOD.replace("512", "5.5"), ["length", 5.5, "int"]),
-    (GOOD.replace("512", "true"), ["length", True, "int"]),
-    (GOOD.replace("256", "many"), ["batch_size", "'many'", "int"]), (GOOD.replace("200_000", "0"), ["steps", 0]),
-    (GOOD.replace("1e-4", "0"), ["learning_rate is 0"]),
-    (GOOD.replace("1e-4", "1e300"), ["learning_rate", "from 0 to 1"]),
-    (GOOD.replace("1e-4", "fast"), ["learning_rate", "'fast'", "float"]),
-    (GOOD.replace("1e-4", ".nan"), ["learning_rate", "nan"]),
-    (GOOD.replace("1e-4}", "1e-4, masked: 15}"), ["masked", 15, 0, 1]),
-    (GOOD.replace("1e-4}", "1e-4, masked: [0.1]}"), ["masked", [0.1], [0.3, 0.15]]),
-    (GOOD.replace("1e-4}", "1e-4, warmup: 100}"), ["warmup", "from 0 to 1"]),
-    (GOOD.replace("1e-4}", "1e-4, schedule: x}"), ["schedule", "'x'", "linear, cosine, constant"]),
-    (GOOD.replace("1e-4}", "1e-4, optimizer: sgd}"), ["optimizer", "'sgd'", "adamw, muon"]),
-    (GOOD.replace("steps", "step"), ["stage 1", "step", "length", "steps"]),
-    (GOOD.replace(", learning_rate: 1e-4", ""), ["stage 1", "learning_rate", "missing"]),
-    (GOOD + "  - 512", ["stage 2", 512]), (GOOD + "defaults: 512", ["defaults"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        ("", ["list", "stages"]),
+        ("stages: []", ["list", "stages"]),
+        ("- length: 512", ["list", "stages"]),
+        ("stages: [", ["line 1"]),
+        (GOOD + "epochs: 3", ["epochs", "defaults", "stages"]),
+        (GOOD.replace("512", "0"), ["stage 1", "length", 0, 3]),
+        (GOOD.replace("512", "5.5"), ["length", 5.5, "int"]),
+        (GOOD.replace("512", "true"), ["length", True, "int"]),
+        (GOOD.replace("256", "many"), ["batch_size", "'many'", "int"]),
+        (GOOD.replace("200_000", "0"), ["steps", 0]),
+        (GOOD.replace("1e-4", "0"), ["learning_rate is 0"]),
+        (GOOD.replace("1e-4", "1e300"), ["learning_rate", "from 0 to 1"]),
+        (GOOD.replace("1e-4", "fast"), ["learning_rate", "'fast'", "float"]),
+        (GOOD.replace("1e-4", ".nan"), ["learning_rate", "nan"]),
+        (GOOD.replace("1e-4}", "1e-4, masked: 15}"), ["masked", 15, 0, 1]),
+        (GOOD.replace("1e-4}", "1e-4, masked: [0.1]}"), ["masked", [0.1], [0.3, 0.15]]),
+        (GOOD.replace("1e-4}", "1e-4, warmup: 100}"), ["warmup", "from 0 to 1"]),
+        (GOOD.replace("1e-4}", "1e-4, schedule: x}"), ["schedule", "'x'", "linear, cosine, constant"]),
+        (GOOD.replace("1e-4}", "1e-4, optimizer: sgd}"), ["optimizer", "'sgd'", "adamw, muon"]),
+        (GOOD.replace("steps", "step"), ["stage 1", "step", "length", "steps"]),
+        (GOOD.replace(", learning_rate: 1e-4", ""), ["stage 1", "learning_rate", "missing"]),
+        (GOOD + "  - 512", ["stage 2", 512]),
+        (GOOD + "defaults: 512", ["defaults"]),
+    ],
+)
 def test_a_wrong_stage_list_is_named_on_one_line(text, facts, read):
     with refused(TrainingError, "stages.yaml", *facts):
         read(text)

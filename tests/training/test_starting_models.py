@@ -34,9 +34,21 @@ def test_models_pass_without_an_error(model):
         check_model_source(model)
 
 
-@pytest.mark.parametrize("source", [
-    "runs/tickets/modle", "runs/modle", "./modle", "../x", "/nowhere/x", "~/x", "a\\b", "a/b/c", "modle/", "模型",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "source",
+    [
+        "runs/tickets/modle",
+        "runs/modle",
+        "./modle",
+        "../x",
+        "/nowhere/x",
+        "~/x",
+        "a\\b",
+        "a/b/c",
+        "modle/",
+        "模型",
+    ],
+)
 def test_what_is_written_like_a_path_is_not_sought_on_the_hub(hub, model, source):
     for load in (check_model_source, load_tokenizer):
         with refused(TrainingError, source, "does not exist"):
@@ -44,12 +56,19 @@ def test_what_is_written_like_a_path_is_not_sought_on_the_hub(hub, model, source
     assert not hub.requests
 
 
-@pytest.mark.parametrize(("change", "facts"), [
-    (lambda folder: (folder / "config.json").unlink(), ["config.json", "convert"]),
-    (lambda folder: [(folder / name).unlink() for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json")],
-     ["no tokenizer", "vocab.txt", "tokenizer.json"]),
-    (lambda folder: (folder / "config.json").rename(folder / "adapter_config.json"), ["PeftModel.from_pretrained"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "facts"),
+    [
+        (lambda folder: (folder / "config.json").unlink(), ["config.json", "convert"]),
+        (
+            lambda folder: [
+                (folder / name).unlink() for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
+            ],
+            ["no tokenizer", "vocab.txt", "tokenizer.json"],
+        ),
+        (lambda folder: (folder / "config.json").rename(folder / "adapter_config.json"), ["PeftModel.from_pretrained"]),
+    ],
+)
 def test_a_folder_without_a_model_is_named(hub, model, change, facts):
     change(model)
     with refused(TrainingError, model, *facts):

@@ -158,11 +158,18 @@ def test_no_text_is_left_whole_where_the_other_is_cut(run, tmp_path):
     assert all(max(counts) < 6 for counts in whole.values())
 
 
-@pytest.mark.parametrize(("matter", "other", "one"), [
-    ("市容和环境卫生", "城市市容和环境卫生", True), ("养犬", "城市养犬", True),
-    ("出租汽车客运", "客运出租汽车", True), ("慈善", "慈善事业", True), ("", "", True),
-    ("道路运输", "道路交通安全", False), ("水", "土", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("matter", "other", "one"),
+    [
+        ("市容和环境卫生", "城市市容和环境卫生", True),
+        ("养犬", "城市养犬", True),
+        ("出租汽车客运", "客运出租汽车", True),
+        ("慈善", "慈善事业", True),
+        ("", "", True),
+        ("道路运输", "道路交通安全", False),
+        ("水", "土", False),
+    ],
+)
 def test_titles_of_one_matter_are_told(matter, other, one, monkeypatch):
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
     from statute_triplets import of_one_matter

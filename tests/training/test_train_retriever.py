@@ -121,9 +121,13 @@ def test_it_learns_and_records_true_ranks(folder, run_here):
     assert code == 0, err
     saved = results(folder / "runs")
     assert list(saved) == [
-        "before training", "BM25, words", "BM25, words, first 9 tokens",
-        "BM25, characters", "BM25, characters, first 9 tokens", "trained",
-    ]  # fmt: skip
+        "before training",
+        "BM25, words",
+        "BM25, words, first 9 tokens",
+        "BM25, characters",
+        "BM25, characters, first 9 tokens",
+        "trained",
+    ]
     assert saved["BM25, characters"][""]["test"]["mrr@10"] > 0.9  # all characters of a question are in its passage
     scores = {seed: of["validation"]["ndcg@10"] for seed, of in saved["trained"].items()}
     assert scores.keys() == {"3", "4"} and max(scores.values()) > saved["before training"][""]["validation"]["ndcg@10"]

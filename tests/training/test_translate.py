@@ -77,8 +77,12 @@ def test_a_language_of_a_data_set_is_a_column(tmp_path):
 def folder(tmp_path_factory):
     """Return a folder with sentence pairs."""
     folder = tmp_path_factory.mktemp("translation")
-    pairs = [(f"{a} und {b} oder {c}.", f"{NUMBERS[a]} and {NUMBERS[b]} or {NUMBERS[c]}.") for a in NUMBERS
-             for b in NUMBERS for c in NUMBERS]  # fmt: skip
+    pairs = [
+        (f"{a} und {b} oder {c}.", f"{NUMBERS[a]} and {NUMBERS[b]} or {NUMBERS[c]}.")
+        for a in NUMBERS
+        for b in NUMBERS
+        for c in NUMBERS
+    ]
     (folder / "pairs.csv").write_text("de,en\n" + "".join(f"{de},{en}\n" for de, en in pairs), encoding="utf-8")
     return folder
 
@@ -133,11 +137,16 @@ def test_a_killed_run_goes_on(folder):
     assert results(folder / "parts")["0"]["translations"] == results(folder / "whole")["0"]["translations"]
 
 
-@pytest.mark.parametrize(("more", "facts"), [
-    (["--train", "none.csv"], ["none.csv"]), (["--source", "fr"], ["pairs.csv", "fr", "de, en"]),
-    (["--learning-rate", "1e20", "--steps", 5], ["use a lower learning rate"]),
-    (["--vocabulary-size", 10], ["vocabulary of 10"]), (["--steps", 0], ["--steps", "0", "at least 1"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("more", "facts"),
+    [
+        (["--train", "none.csv"], ["none.csv"]),
+        (["--source", "fr"], ["pairs.csv", "fr", "de, en"]),
+        (["--learning-rate", "1e20", "--steps", 5], ["use a lower learning rate"]),
+        (["--vocabulary-size", 10], ["vocabulary of 10"]),
+        (["--steps", 0], ["--steps", "0", "at least 1"]),
+    ],
+)
 def test_unusable_input_is_named_on_one_line(run_here, folder, more, facts):
     code, _, err = run_here(SCRIPT, folder, *arguments(f"bad{len(facts)}{more[1]}", *more))
     assert code == 1

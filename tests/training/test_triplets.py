@@ -57,10 +57,14 @@ def test_each_format_has_the_same_triplets(tmp_path, name):
         load_triplets(tmp_path / name)
 
 
-@pytest.mark.parametrize(("field", "value", "facts"), [
-    ("label", "A", ["row 3", "'A'", "B or C"]), ("label", None, ["line 3", "label is empty"]),
-    ("C", " ", ["line 3", "C is empty"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("field", "value", "facts"),
+    [
+        ("label", "A", ["row 3", "'A'", "B or C"]),
+        ("label", None, ["line 3", "label is empty"]),
+        ("C", " ", ["line 3", "C is empty"]),
+    ],
+)
 def test_a_bad_row_is_named(tmp_path, field, value, facts):
     lines = [*LINES[:2], LINES[2] | {field: value}]
     (tmp_path / "bad.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

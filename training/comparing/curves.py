@@ -19,9 +19,17 @@ LEARNING = {"training loss": "loss", "validation loss": "eval_loss", "validation
 _STAGE = re.compile(r"stage-([1-9]\d*)")
 _ALWAYS = ("rotary", "learned", "sinusoidal", "none")  # look the same in every picture
 LOOKS = (  # colour, and marker and line, which a print without colours shows
-    ("#0072B2", "o-"), ("#D55E00", "s--"), ("#009E73", "^-."), ("#555555", "D:"), ("#CC79A7", "v-"), ("#E69F00", "P--"),
-    ("#56B4E9", ">-."), ("#8C564B", "<:"), ("#6A3D9A", "d-"), ("#98A000", "X--"),
-)  # fmt: skip
+    ("#0072B2", "o-"),
+    ("#D55E00", "s--"),
+    ("#009E73", "^-."),
+    ("#555555", "D:"),
+    ("#CC79A7", "v-"),
+    ("#E69F00", "P--"),
+    ("#56B4E9", ">-."),
+    ("#8C564B", "<:"),
+    ("#6A3D9A", "d-"),
+    ("#98A000", "X--"),
+)
 STYLE = {"font.size": 14, "axes.titlesize": 14, "lines.linewidth": 2, "axes.grid": True, "grid.alpha": 0.4}
 
 
