@@ -7,7 +7,7 @@ import modeling_roformer as ours
 from modeling_roformer.auto_classes import CONFIG_CLASSES, auto_model_classes
 
 
-@pytest.mark.parametrize("config_class", {*CONFIG_CLASSES.values()})
+@pytest.mark.parametrize("config_class", dict.fromkeys(CONFIG_CLASSES.values()))
 def test_each_class_has_the_config_and_the_head_of_its_auto_class(config_class):
     for auto_class, cls in auto_model_classes(config_class).items():
         assert cls.config_class is config_class and getattr(ours, cls.__name__) is cls
