@@ -1,7 +1,7 @@
 """Rotary position embedding (RoPE): equations 12 to 16 and 34 of the RoFormer paper (arXiv:2104.09864).
 
-This is the only file in which positions enter. A query or key at position m is multiplied by the block-diagonal
-rotation matrix of equation 15,
+Only NEZHA's relative positions are elsewhere, in nezha.py. A query or key at position m is multiplied by the
+block-diagonal rotation matrix of equation 15,
 
     R(m) = diag(R_1, …, R_{d/2}),   R_i = [[cos m·θ_i, −sin m·θ_i],
                                            [sin m·θ_i,  cos m·θ_i]],   θ_i = 10000^(−2(i−1)/d),
