@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import torch
@@ -32,18 +32,17 @@ KNOWN_ARGUMENTS = frozenset(
         *("kernel_options", "tokenizer", "assistant_tokenizer"),
     }
 )
-# Returns the active FakeTensorMode, in which tensors have shapes but no values, or None.
-fake_mode = partial(torch._C._get_dispatch_mode, torch._C._TorchDispatchModeKey.FAKE)
 
 
 def can_be_read(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor has values to read: not under a compiler, an exporter, vmap or FakeTensorMode, or
-    on the meta device."""
+    """Return whether a tensor has values to read: not under a compiler, an exporter, vmap or FakeTensorMode, or on the
+    meta device."""
     functorch = torch._C._functorch  # pyright: ignore[reportAttributeAccessIssue]
     is_wrapped = getattr(functorch, "is_functorch_wrapped_tensor", lambda tensor: False)
-    if is_traced() or fake_mode() or is_wrapped(tensor) or tensor.device.type == "meta" or tensor.numel() == 0:
+    # A FakeTensor, which has no values, has a `fake_mode`.
+    if is_traced() or is_wrapped(tensor) or hasattr(tensor, "fake_mode") or tensor.device.type == "meta":
         return False
-    return not (tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing())
+    return tensor.numel() > 0 and not (tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing())
 
 
 def is_traced() -> bool:

@@ -650,6 +650,6 @@ class RoFormerModel(RoFormerPreTrainedModel):
         if config.rotary_value and config.head_dim != config.rotary_dim:
             widths.append(config.head_dim)
         for width in widths:
-            frequencies = kept_frequencies(config, lengths, position_ids.device, width, offset)
+            frequencies = kept_frequencies(config, lengths, position_ids, width, offset)
             embeddings += (rotary_position_embeddings(position_ids, frequencies),)
         return embeddings

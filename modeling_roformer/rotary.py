@@ -39,7 +39,7 @@ import torch
 from torch import nn
 
 from .configuration import RoFormerConfig
-from .inputs import can_be_read, fake_mode, is_traced, is_transformed
+from .inputs import can_be_read, is_traced, is_transformed
 from .saved_fields import PAPER_ROPE
 
 THETA = 10000.0
@@ -158,22 +158,23 @@ _kept: dict[tuple, torch.Tensor] = {}
 def kept_frequencies(
     config: RoFormerConfig,
     lengths: int | torch.Tensor,
-    device: torch.device,
+    position_ids: torch.Tensor,
     width: int,
     offset: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return `scaled_inverse_frequencies`, computed once per device where neither lengths nor training change them.
 
-    All callers share the tensor: do not change it.
+    All callers share the tensor: do not change it. `position_ids` are those of the call.
     """
-    if is_traced() or fake_mode() or offset is not None or depends_on_length(config):
+    device = position_ids.device
+    if offset is not None or depends_on_length(config) or not can_be_read(position_ids):
         return scaled_inverse_frequencies(config, lengths, device, width, offset)
     key = device, width, repr(getattr(config, "rope_parameters", PAPER_ROPE))
     if key in _kept:
         return _kept[key]
     with torch.inference_mode(False):  # autograd takes no tensors of the inference mode
         frequencies = scaled_inverse_frequencies(config, lengths, device, width)
-    if can_be_read(frequencies) and not is_transformed():
+    if not is_transformed():
         if device.type == "cuda":  # another stream may read them at once
             torch.cuda.current_stream(device).synchronize()
         _kept[key] = frequencies

@@ -8,9 +8,8 @@ from modeling_roformer.output.device import device_of
 
 ON_CPU = device_of().type == "cpu"
 _USUAL_TOKENS = 16_384  # where the memory is not known, and on a CPU, whose caches are small
-_BYTES_A_TOKEN = (
-    2**20
-)  # of a model of 12 layers of 768: twice what it takes in bfloat16, about what it takes in float32
+# Of a model of 12 layers of 768: twice what it takes in bfloat16, about what it takes in float32.
+_BYTES_A_TOKEN = 2**20
 _BASE = 12 * 768
 
 
