@@ -2,8 +2,8 @@
 (arXiv:2104.09864).
 
 A kind of self-attention is a class that owns what depends on its kind: its forward pass, the mask that it takes, the
-cache that it makes, how its own weights begin, and the checks that refuse what it cannot do. This one is
-`RoFormerSelfAttention`; others are in linear_attention.py and nezha.py. The kernels and the masks are transformers'.
+cache that it makes, and how its own weights begin. This one is `RoFormerSelfAttention`; others are in
+linear_attention.py and nezha.py. The kernels and the masks are transformers'.
 
 Dimensions in the shapes: b batch, s sequence length, k length of the keys (those in the cache included), h heads,
 d head_dim.
@@ -20,17 +20,8 @@ from transformers.masking_utils import create_bidirectional_mask, create_causal_
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .configuration import RoFormerConfig
-from .inputs import check_shape, is_flash
 from .rotary import attention_factor, rotate, rotate_query_and_key
 from .unpadding import FlatPacking, Packing
-
-
-def as_eager(config: RoFormerConfig) -> RoFormerConfig:
-    """Return the config of a call that returns attention probabilities, which only eager attention does."""
-    if config._attn_implementation != "eager":
-        config = copy.copy(config)
-        config._attn_implementation = "eager"
-    return config
 
 
 def eager_attention_forward(
@@ -117,8 +108,9 @@ class RoFormerSelfAttention(MultiHeadAttention):
     kinds of self-attention are subclasses.
     """
 
-    masks_texts = True  # whether a mask can separate several texts in a row
-    has_state = False  # whether the cache is a state of constant size, which cannot be cropped
+    # Whether each pair of tokens has a score, so that a mask can exclude pairs, and a cache has each token.
+    computes_pairs = True
+    cache_class: type[Cache] = Cache  # of the caches that `forward` takes
 
     @property
     def is_causal(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -146,10 +138,6 @@ class RoFormerSelfAttention(MultiHeadAttention):
         return self.attend(query, key, value, attention_mask, factor=attention_factor(self.config), **kwargs)
 
     @staticmethod
-    def check_implementation(config: RoFormerConfig, implementation: str | None) -> None:
-        """Raise a ValueError if a model of that config has no such attention implementation (of transformers')."""
-
-    @staticmethod
     def shared_buffers(config: RoFormerConfig) -> dict[str, torch.Tensor]:
         """Return the buffers that all layers share, by name; they lie in the encoder, and begin at 0."""
         return {}
@@ -171,29 +159,6 @@ class RoFormerSelfAttention(MultiHeadAttention):
         return not (is_eager_decoder or config.prefix_lm or config._attn_implementation == "flex_attention")
 
     @staticmethod
-    def check_mask(config: RoFormerConfig, attention_mask: Any, tokens: torch.Tensor, cache: Cache | None) -> None:
-        """Raise a ValueError unless an `attention_mask` is one that `make_mask` takes; `tokens` has the shape
-        (b, s, …)."""
-        if type(attention_mask).__name__ == "BlockMask" and "flex" in (config._attn_implementation or ""):
-            return
-        check_shape("attention_mask", attention_mask)
-        # A mask for a cache of fixed size is as long as the cache.
-        if attention_mask is None or (attention_mask.ndim in (2, 4) and getattr(cache, "is_compileable", False)):
-            return
-        b, s = tokens.shape[:2]
-        k = s if cache is None else s + cache.get_seq_length()
-        full = (b, config.num_attention_heads, s, k)
-        is_complete = (
-            attention_mask.ndim == 4
-            and attention_mask.shape[-1] == k
-            and all(n in (1, m) for n, m in zip(attention_mask.shape, full, strict=True))
-        )
-        if attention_mask.shape != (b, k) and not is_complete:
-            raise ValueError(
-                f"attention_mask has shape {tuple(attention_mask.shape)}; expected ({b}, {k}) or ({b}, 1, {s}, {k})"
-            )
-
-    @staticmethod
     def make_mask(
         config: RoFormerConfig,
         hidden_states: torch.Tensor,
@@ -213,16 +178,13 @@ class RoFormerSelfAttention(MultiHeadAttention):
                 attention.
             token_type_ids: segments, shape (b, s), only read with `prefix_lm`; all 0 if None.
             texts: those of rows that hold several texts without padding.
-
-        Raises:
-            ValueError: the kernel has no mask of that kind, or none that separates the texts of a row.
         """
         if attention_mask is not None and attention_mask.ndim == 4:
             return _ready_made(config, hidden_states, attention_mask)
         is_causal = config.is_decoder or config.prefix_lm
         if packing is not None or (attention_mask is None and texts is None and not is_causal):
             return None
-        separate = None if texts is None else separate_texts(config, texts)
+        separate = None if texts is None else packed_sequence_mask_function(texts.starts.cumsum(dim=1))
         if is_causal:
             return _causal_mask(config, hidden_states, attention_mask, token_type_ids, past_key_values, separate)
         # A mask is never skipped where there is padding: to find out whether it can be, transformers would read its
@@ -234,27 +196,6 @@ class RoFormerSelfAttention(MultiHeadAttention):
     def make_cache(config: RoFormerConfig) -> Cache:
         """Return a new cache for a decoder of that config."""
         return DynamicCache(config=config)
-
-    @staticmethod
-    def check_cache(cache: Any, config: RoFormerConfig, b: int) -> None:
-        """Raise a ValueError unless a decoder of that config can extend this cache for b texts."""
-        first = cache.layers[0] if cache.layers else None
-        if hasattr(first, "sums"):
-            raise ValueError(
-                f'past_key_values is a {type(cache).__name__}; attention_type="softmax" needs another cache than a '
-                "LinearAttentionCache: leave it out, or use linear attention"
-            )
-        check_states(cache, getattr(first, "keys", None), config, b, config.head_dim)
-
-    @staticmethod
-    def read_only(cache: Any) -> Cache:
-        """Return a cache of the same tokens that the layers only read; raise a ValueError if there is none."""
-        if not isinstance(cache, DynamicCache):
-            raise ValueError(
-                f"past_key_values is a {type(cache).__name__}, but gradient checkpointing needs a DynamicCache: pass "
-                "one, or turn gradient checkpointing off"
-            )
-        return ReadOnlyCache(layers=cache.layers)
 
 
 class RoFormerCrossAttention(MultiHeadAttention):
@@ -311,11 +252,6 @@ def check_kernel(module: MultiHeadAttention, implementation: str, query: torch.T
                 'attn_implementation="flex_attention" has no dropout: set attention_probs_dropout_prob to 0 for '
                 'training, or use "sdpa"'
             )
-    if is_flash(implementation) and query.dtype not in (torch.float16, torch.bfloat16):
-        raise ValueError(
-            f'attn_implementation="{implementation}" needs float16 or bfloat16, but the model is in '
-            f'{str(query.dtype).removeprefix("torch.")}: load it with dtype="bfloat16", or use "sdpa"'
-        )
 
 
 class ReadOnlyCache(Cache):
@@ -325,31 +261,6 @@ class ReadOnlyCache(Cache):
         """Return the keys and the values of the cached tokens and of the given ones, each of shape (b, h, k, d)."""
         layer: Any = copy.copy(self.layers[layer_idx])
         return layer.update(key_states, value_states)
-
-
-def check_states(cache: Cache, states: Any, config: RoFormerConfig, b: int, width: int | None) -> None:
-    """Raise a ValueError if a cache is one of another model, or not of b texts.
-
-    Args:
-        states: those of the first layer, shape (b, h, …, width); quantized ones, which have no shape, or None.
-        width: None for any.
-    """
-    if len(cache.layers) not in (0, config.num_hidden_layers):  # transformers adds layers at their first tokens
-        raise ValueError(
-            f"past_key_values has {len(cache.layers)} layers; expected {config.num_hidden_layers}, as in the model"
-        )
-    if not isinstance(states, torch.Tensor) or states.ndim != 4:
-        return
-    if states.shape[0] != b:
-        raise ValueError(
-            f"past_key_values is of {states.shape[0]} texts, but the input has {b}: "
-            "cache.batch_repeat_interleave(n) repeats those of a cache"
-        )
-    if states.shape[1] != config.num_attention_heads or states.shape[3] != (width or states.shape[3]):
-        raise ValueError(
-            f"past_key_values has states of shape {tuple(states.shape)}; expected {config.num_attention_heads} heads "
-            f"of width {config.head_dim}, as in the model"
-        )
 
 
 def _causal_mask(
@@ -368,27 +279,10 @@ def _causal_mask(
             return None
         if implementation in ("sdpa", "eager"):
             return _ready_made(config, hidden_states, attention_mask[:, None, None] != 0)
-    if config.prefix_lm and is_flash(implementation):
-        raise ValueError(f'attn_implementation="{implementation}" does not support prefix_lm: use "sdpa"')
     kwargs: dict[str, Any] = {"and_mask_function": separate, "allow_is_causal_skip": attention_mask is None}
     if config.prefix_lm and s > 1:
         kwargs["or_mask_function"] = see_prefix(hidden_states, token_type_ids, past_key_values)
     return create_causal_mask(config, hidden_states, attention_mask, past_key_values, **kwargs)
-
-
-def separate_texts(config: RoFormerConfig, texts: FlatPacking):
-    """Return the pairs within the same text, as transformers' mask functions take them."""
-    if is_flash(config._attn_implementation):
-        raise_inseparable(f'attn_implementation="{config._attn_implementation}"')
-    return packed_sequence_mask_function(texts.starts.cumsum(dim=1))
-
-
-def raise_inseparable(kind: str) -> None:
-    """Raise a ValueError for several texts in a row that attention of this kind has no mask for."""
-    raise ValueError(
-        f"{kind} does not separate several texts in a row in compiled or exported models, with prefix_lm, or where "
-        "layers' outputs are requested: pass an attention_mask, of ones if each row is one text"
-    )
 
 
 def see_prefix(hidden_states: torch.Tensor, token_type_ids: torch.Tensor | None, cache: Cache | None):
@@ -412,12 +306,6 @@ def _ready_made(config: RoFormerConfig, hidden_states: torch.Tensor, attention_m
     implementation, dtype = config._attn_implementation, hidden_states.dtype
     if "flex" in implementation and not isinstance(attention_mask, torch.Tensor):
         return attention_mask
-    check_shape("attention_mask", attention_mask)
-    if implementation not in ("sdpa", "eager"):
-        raise ValueError(
-            f'attn_implementation="{implementation}" only takes an attention_mask of shape (batch, length): use '
-            '"sdpa" for one with four dimensions'
-        )
     if attention_mask.is_floating_point():
         return attention_mask.to(dtype)
     keep = attention_mask.bool()

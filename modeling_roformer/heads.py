@@ -25,9 +25,10 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
+from transformers.models.roformer.modeling_roformer import RoFormerSequenceSummary
 
 from .configuration import RoFormerConfig
-from .inputs import CACHE_NAME, can_be_read, check_ranges, check_shape, check_tokens, given_cache, is_transformed
+from .inputs import CACHE_NAME, Range, can_be_read, check_ranges, check_tokens, given_cache, is_transformed
 from .model import LM_HEAD_KEYS, RoFormerModel, RoFormerPreTrainedModel, can_return_tuple
 from .rotary import depends_on_length
 
@@ -73,14 +74,12 @@ def mean_cross_entropy(
 
 def check_token_labels(
     labels: torch.Tensor | None,
-    input_ids: torch.Tensor | None,
-    inputs_embeds: torch.Tensor | None,
     attention_mask: torch.Tensor | None,
     classes: int,
-    *others: tuple[str, torch.Tensor | None, int | None, int | None],
+    *others: Range,
     next_labels: torch.Tensor | None = None,
 ) -> tuple[int | None, bool]:
-    """Raise a ValueError unless each token has a label from 0 to `classes` - 1, or -100.
+    """Raise a ValueError unless each label lies from 0 to `classes` - 1, or is -100.
 
     `others` are further ranges to check in the same device sync (see `check_ranges`); `next_labels` are the labels of
     the hidden states, if they are not `labels`.
@@ -89,9 +88,6 @@ def check_token_labels(
         The number of labels that are not -100; None without labels, or if they cannot be read (in a compiled model).
         And whether labels may lie on padding, which then has to be computed.
     """
-    inputs = input_ids if inputs_embeds is None else inputs_embeds
-    if inputs is not None:
-        check_shape("labels", labels, inputs.shape[:2])
     count = on_padding = None
     if labels is not None and can_be_read(labels):
         count = (labels != -100).sum()
@@ -99,8 +95,8 @@ def check_token_labels(
             has_label = (labels if next_labels is None else next_labels) != -100
             on_padding = ((attention_mask == 0) & has_label.to(attention_mask.device)).any()
             on_padding = on_padding if can_be_read(attention_mask) else None
-    count, on_padding = check_ranges(("labels", labels, classes, -100), *others, questions=(count, on_padding))
-    return count, labels is not None and on_padding != 0
+    values = check_ranges(("labels", labels, classes, -100), *others, count=count, on_padding=on_padding)
+    return values["count"], labels is not None and values["on_padding"] != 0
 
 
 def select_labelled(
@@ -111,7 +107,7 @@ def select_labelled(
     if labels is None or is_transformed():
         return hidden_states, labels
     # The vocabulary is by far the widest layer, and about a sixth of the words have a label.
-    labels = labels.flatten().to(hidden_states.device)
+    labels = labels.view(hidden_states.shape[:2]).flatten().to(hidden_states.device)
     has_label = labels != -100
     if count is None:
         where = has_label.nonzero().squeeze(-1)
@@ -289,7 +285,7 @@ class RoFormerForMaskedLM(LanguageModel):
             with `config.sparse_prediction`, `logits` has shape (n, vocab_size), a row for each of the n labels.
         """
         vocab_size = self.config.vocab_size
-        count, on_padding = check_token_labels(labels, input_ids, inputs_embeds, attention_mask, vocab_size)
+        count, on_padding = check_token_labels(labels, attention_mask, vocab_size)
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
         outputs = self.base_outputs(
             *inputs, encoder_hidden_states, encoder_attention_mask, past_key_values, reads_padding=on_padding, **kwargs
@@ -423,7 +419,7 @@ class RoFormerForTokenClassification(RoFormerHead):
         Returns:
             `logits` of shape (b, s, num_labels), and `loss`, the mean cross-entropy over the labels.
         """
-        _, on_padding = check_token_labels(labels, input_ids, inputs_embeds, attention_mask, self.num_labels)
+        _, on_padding = check_token_labels(labels, attention_mask, self.num_labels)
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
         outputs = self.base_outputs(*inputs, past_key_values=past_key_values, reads_padding=on_padding, **kwargs)
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
@@ -486,37 +482,6 @@ class RoFormerForQuestionAnswering(RoFormerHead):
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
-
-
-class RoFormerSequenceSummary(nn.Module):
-    """One vector per text, chosen by `config.summary_type`: "last" (default), "first", "mean" or "cls_index".
-
-    Optional fields of the config, as in transformers' RoFormer: `summary_use_proj`, `summary_proj_to_labels`,
-    `summary_activation`, `summary_first_dropout`, `summary_last_dropout`.
-    """
-
-    def __init__(self, config: RoFormerConfig):
-        super().__init__()
-        self.summary_type = getattr(config, "summary_type", "last")
-        if self.summary_type not in ("last", "first", "mean", "cls_index"):
-            raise ValueError(f"summary_type is {self.summary_type!r}, but must be one of last, first, mean, cls_index")
-        self.summary = nn.Identity()
-        if getattr(config, "summary_use_proj", False):
-            to_labels = getattr(config, "summary_proj_to_labels", False) and config.num_labels > 0
-            self.summary = nn.Linear(config.hidden_size, config.num_labels if to_labels else config.hidden_size)
-        activation = getattr(config, "summary_activation", None)
-        self.activation = ACT2FN[activation] if activation else nn.Identity()
-        self.first_dropout = nn.Dropout(getattr(config, "summary_first_dropout", 0.0))
-        self.last_dropout = nn.Dropout(getattr(config, "summary_last_dropout", 0.0))
-
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        if self.summary_type == "first":
-            vector = hidden_states[:, 0]
-        elif self.summary_type == "mean":
-            vector = hidden_states.mean(dim=1)
-        else:  # "cls_index" without an index is the last token too
-            vector = hidden_states[:, -1]
-        return self.last_dropout(self.activation(self.summary(self.first_dropout(vector))))
 
 
 class RoFormerForMultipleChoice(RoFormerHead):
@@ -620,9 +585,7 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
         if labels is not None and next_words is None:
             next_words = F.pad(labels, (0, 1), value=-100)[:, 1:]
         vocab_size = self.config.vocab_size
-        _, on_padding = check_token_labels(
-            labels, input_ids, inputs_embeds, attention_mask, vocab_size, next_labels=next_words
-        )
+        _, on_padding = check_token_labels(labels, attention_mask, vocab_size, next_labels=next_words)
         if labels is not None and use_cache is None and self.training:
             use_cache = False  # a cache would hold padding, too, so that it could not be left out
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
@@ -703,21 +666,16 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
     @property
     def _is_stateful(self) -> bool:
         """True if the cache cannot be cropped: `generate` then refuses assisted decoding."""
-        return self.roformer.self_attention.has_state
+        return not self.roformer.self_attention.computes_pairs
 
     def _prepare_cache_for_generation(self, generation_config, model_kwargs, *args, **kwargs):
         if depends_on_length(self.config) and "inputs_embeds" in model_kwargs:
             generation_config.use_cache = False  # transformers set it, to detect the first step
             return
-        kind, requested = self.roformer.self_attention, generation_config.cache_implementation
-        if kind.has_state and model_kwargs.get(CACHE_NAME) is None:
-            if requested not in (None, "dynamic"):
-                raise ValueError(
-                    f'cache_implementation="{requested}" does not work with '
-                    f'attention_type="{self.config.attention_type}", whose state has a constant size: leave it out'
-                )
+        attention, requested = self.roformer.self_attention, generation_config.cache_implementation
+        if not attention.computes_pairs and model_kwargs.get(CACHE_NAME) is None and requested in (None, "dynamic"):
             if generation_config.use_cache is not False:
-                model_kwargs[CACHE_NAME] = kind.make_cache(self.config)
+                model_kwargs[CACHE_NAME] = attention.make_cache(self.config)
             return
         super()._prepare_cache_for_generation(  # pyright: ignore[reportAttributeAccessIssue]
             generation_config, model_kwargs, *args, **kwargs

@@ -4,7 +4,7 @@ Without them, torch says "index out of range in self" on a CPU, and on a GPU sto
 """
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
@@ -59,28 +59,20 @@ def is_transformed() -> bool:
 def check_tokens(
     input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, leading: tuple[str, ...] = ("batch",)
 ) -> torch.Tensor:
-    """Return the one of the two that is given; raise a ValueError unless it is a batch of texts with tokens.
+    """Return the one of the two that is given; raise a ValueError unless it has the dimensions of a batch of texts.
 
     ```python
     >>> check_tokens(torch.tensor([2, 7, 3]), None)
-    ValueError: input_ids has shape (3,); expected (batch, length) with at least one text and one token
+    ValueError: input_ids has shape (3,); expected (batch, length)
     ```
     """
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError("pass either input_ids or inputs_embeds, not both and not neither")
-    name, tensor = ("inputs_embeds", inputs_embeds) if input_ids is None else ("input_ids", input_ids)
-    dimensions = (*leading, "length") if tensor is input_ids else (*leading, "length", "embedding_size")
-    if not isinstance(tensor, torch.Tensor):
-        raise ValueError(
-            f'{name} is a {type(tensor).__name__}; expected a tensor, as from tokenizer(texts, return_tensors="pt")'
-        )
-    if tensor.ndim != len(dimensions) or (not is_traced() and 0 in tensor.shape):
-        raise ValueError(
-            f"{name} has shape {tuple(tensor.shape)}; expected ({', '.join(dimensions)}) with at least one text and "
-            "one token"
-        )
-    if tensor is input_ids and tensor.dtype not in (torch.int32, torch.int64):
-        raise ValueError(f"input_ids are {tensor.dtype}; expected integers of 32 or 64 bits")
+    name, tensor, dimensions = "input_ids", input_ids, (*leading, "length")
+    if tensor is None:
+        name, tensor, dimensions = "inputs_embeds", inputs_embeds, (*dimensions, "embedding_size")
+    if tensor.ndim != len(dimensions):
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; expected ({', '.join(dimensions)})")
     return tensor
 
 
@@ -112,46 +104,44 @@ def _warn_of_unread(name: str, forward: Callable) -> None:
     logger.warning(f"forward does not read the argument {name}: {hint}")
 
 
-def check_ranges(
-    *checks: tuple[str, torch.Tensor | None, int | None, int | None], questions: Sequence[torch.Tensor | None] = ()
-) -> list[Any]:
+Range = tuple[str, torch.Tensor | None, int | None, int | None]  # see `check_ranges`
+
+
+def check_ranges(*ranges: Range, **questions: torch.Tensor | None) -> dict[str, Any]:
     """Raise a ValueError unless all values of each tensor lie in its range.
 
     All values are read in one device sync. It waits until the device has finished all pending work, so a model should
     need few.
 
     Args:
-        checks: a name; a tensor or None; `end`, for values from 0 to `end` - 1, or None for no upper bound; and a value
+        ranges: a name; a tensor or None; `end`, for values from 0 to `end` - 1, or None for no upper bound; and a value
             that is ignored, or None.
         questions: integer or boolean tensors of one element to read in the same sync, or None.
 
     Returns:
-        The values of the questions, None for None.
+        The value of each question by its name, None for None.
 
     ```python
     >>> check_ranges(("token_type_ids", torch.tensor([[0, 2]]), 2, None))
     ValueError: token_type_ids has the value 2, but must lie from 0 to 1
     ```
     """
-    scalars: list[torch.Tensor] = []
-    ranges: list[tuple[str, int | None, int | None]] = []
-    for name, tensor, end, ignored in checks:
-        if tensor is not None and not tensor.is_floating_point() and can_be_read(tensor):
-            ranges.append((name, end, ignored))
-            scalars += (tensor if ignored is None else tensor.masked_fill(tensor == ignored, 0)).aminmax()
-    scalars += [question for question in questions if question is not None]
-    values: list[Any] = []
-    if scalars:
-        together = torch.stack([scalar.to(scalars[0].device, torch.long) for scalar in scalars])
-        try:
-            values = together.tolist()
-        except RuntimeError:  # torch 2.9 has no list of a tensor in torch.func
-            values = [value.item() for value in together]
-    for (name, end, ignored), low, high in zip(ranges, values[::2], values[1::2], strict=False):
+    readable = [x for x in ranges if x[1] is not None and not x[1].is_floating_point() and can_be_read(x[1])]
+    scalars = [question for question in questions.values() if question is not None]
+    for _, tensor, _, ignored in readable:
+        scalars += (tensor if ignored is None else tensor.masked_fill(tensor == ignored, 0)).aminmax()
+    if not scalars:
+        return questions
+    together = torch.stack([scalar.to(scalars[0].device, torch.long) for scalar in scalars])
+    try:
+        values = iter(together.tolist())
+    except RuntimeError:  # torch 2.9 has no list of a tensor in torch.func
+        values = iter([value.item() for value in together])
+    answers = {name: None if question is None else next(values) for name, question in questions.items()}
+    for (name, _, end, ignored), low, high in zip(readable, values, values, strict=True):
         if low < 0 or (end is not None and high >= end):
             raise _out_of_range(name, low if low < 0 else high, end, ignored)
-    answers = iter(values[2 * len(ranges) :])
-    return [None if question is None else next(answers) for question in questions]
+    return answers
 
 
 def _out_of_range(name: str, value: int, end: int | None, ignored: int | None) -> ValueError:
@@ -160,13 +150,9 @@ def _out_of_range(name: str, value: int, end: int | None, ignored: int | None) -
     return ValueError(f"{name} has the value {value}, but must {allowed}{besides}")
 
 
-def check_shape(name: str, tensor: object, *shapes: tuple[int | None, ...]) -> None:
-    """Raise a ValueError unless an argument is None or a tensor, of one of the shapes if any are given."""
-    if tensor is None:
-        return
-    if not isinstance(tensor, torch.Tensor):
-        raise ValueError(f"{name} is a {type(tensor).__name__}; expected a tensor")
-    if shapes and tuple(tensor.shape) not in shapes:
+def check_shape(name: str, tensor: torch.Tensor | None, *shapes: tuple[int, ...]) -> None:
+    """Raise a ValueError unless an argument is None or has one of the shapes."""
+    if tensor is not None and tuple(tensor.shape) not in shapes:
         expected = " or ".join(str(tuple(shape)) for shape in shapes)
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}; expected {expected}")
 

@@ -30,9 +30,9 @@ from typing import Any, NamedTuple
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from .attention import RoFormerSelfAttention, check_states, raise_inseparable
+from .attention import RoFormerSelfAttention
 from .configuration import RoFormerConfig
-from .inputs import check_shape, is_flash, is_traced
+from .inputs import is_traced
 from .linear_feature_maps import (
     CHUNK,
     FEATURE_MAPS,
@@ -45,21 +45,15 @@ from .model import RoFormerPreTrainedModel
 from .rotary import rotate
 from .unpadding import FlatPacking, Packing
 
-LONGEST_MATRIX = 4096
 Positions = Sequence[torch.Tensor]  # the rotation of the features, then that of values of another width; or nothing
 
 
-def check_matrix(s: int, cache: Cache | None, layer_idx: int) -> None:
+def check_weights_exist(cache: Cache | None, layer_idx: int) -> None:
     """Raise a ValueError if linear attention cannot return the weights of all pairs of tokens."""
     if cache is not None and cache.get_seq_length(layer_idx):
         raise ValueError(
             "output_attentions=True needs every token, but linear attention caches only sums: pass the whole text with "
             "use_cache=False"
-        )
-    if s > LONGEST_MATRIX:
-        raise ValueError(
-            f"output_attentions=True makes a matrix of all pairs of tokens, which linear attention otherwise avoids: "
-            f"the text has {s:,} tokens; expected at most {LONGEST_MATRIX:,}"
         )
 
 
@@ -70,8 +64,7 @@ class RoFormerLinearSelfAttention(RoFormerSelfAttention):
     over a long text.
     """
 
-    masks_texts = False
-    has_state = True
+    computes_pairs = False
 
     def __init__(self, config: RoFormerConfig, layer_idx: int):
         super().__init__(config, layer_idx)
@@ -88,7 +81,7 @@ class RoFormerLinearSelfAttention(RoFormerSelfAttention):
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         if output_attentions:
-            check_matrix(hidden_states.shape[1], past_key_values, self.layer_idx)
+            check_weights_exist(past_key_values, self.layer_idx)
         query, key, value = self.project(hidden_states)
         device = query.device.type
         has_autocast = device != "meta" and torch.is_autocast_enabled(device)
@@ -109,32 +102,9 @@ class RoFormerLinearSelfAttention(RoFormerSelfAttention):
         return context.flatten(-2), weights
 
     @staticmethod
-    def check_implementation(config: RoFormerConfig, implementation: str | None) -> None:
-        """Raise a ValueError if a kernel for softmax attention is requested and the model has no softmax attention."""
-        is_for_softmax = implementation and (is_flash(implementation) or "flex" in implementation)
-        if is_for_softmax and not config.add_cross_attention:
-            raise ValueError(
-                f'attn_implementation="{implementation}" is for softmax attention, but the model has '
-                'attention_type="linear": leave it out'
-            )
-
-    @staticmethod
     def can_pack(config: RoFormerConfig) -> bool:
         """Return True: texts of one length are computed at once, whatever kernel softmax attention would have."""
         return True
-
-    @staticmethod
-    def check_mask(config: RoFormerConfig, attention_mask: Any, tokens: torch.Tensor, cache: Cache | None) -> None:
-        """Raise a ValueError unless an `attention_mask` has the shape (b, k); `tokens` has the shape (b, s, …)."""
-        config.check_linear_attention()  # fields may have been set since the model was made
-        b, s = tokens.shape[:2]
-        k = s if cache is None else s + cache.get_seq_length()
-        if attention_mask is not None and getattr(attention_mask, "ndim", 0) != 2:
-            raise ValueError(
-                f'attention_type="linear" cannot mask pairs of tokens: expected an attention_mask of shape ({b}, {k}), '
-                "0 for padding"
-            )
-        check_shape("attention_mask", attention_mask, (b, k))
 
     @staticmethod
     def make_mask(
@@ -148,36 +118,14 @@ class RoFormerLinearSelfAttention(RoFormerSelfAttention):
     ) -> torch.Tensor | None:
         """Return False for padding, boolean, shape (b, s); None if there is none. Cached sums leave padding out
         already."""
-        if packing is not None:
+        if packing is not None or attention_mask is None:
             return None
-        if texts is not None:
-            raise_inseparable('attention_type="linear"')
-        return None if attention_mask is None else attention_mask[:, -hidden_states.shape[1] :] != 0
+        return attention_mask[:, -hidden_states.shape[1] :] != 0
 
     @staticmethod
     def make_cache(config: RoFormerConfig) -> Cache:
         """Return a new cache for a decoder of that config."""
         return LinearAttentionCache(config)
-
-    @staticmethod
-    def check_cache(cache: Any, config: RoFormerConfig, b: int) -> None:
-        """Raise a ValueError unless a decoder of that config can extend this cache for b texts."""
-        if not isinstance(cache, LinearAttentionCache):
-            raise ValueError(
-                f'past_key_values is a {type(cache).__name__}; attention_type="linear" needs a LinearAttentionCache: '
-                "leave it out, or use another adapter than a prefix"
-            )
-        layers: list[Any] = cache.layers  # none in a model without layers
-        sums = layers[0].sums if layers else None
-        check_states(cache, None if sums is None else sums.numerator, config, b, None)
-
-    @staticmethod
-    def read_only(cache: Any) -> Cache:
-        """Raise a ValueError: sums have no copy that is only read."""
-        raise ValueError(
-            'attention_type="linear" takes no past_key_values under gradient checkpointing: leave them out; for '
-            "fine-tuning, use another adapter than a prefix"
-        )
 
     @staticmethod
     def shared_buffers(config: RoFormerConfig) -> dict[str, torch.Tensor]:
@@ -364,9 +312,9 @@ def attend_causally(
         outputs = torch.matmul(torch.matmul(q, k.mT) * within, v)  # over the pairs of each chunk, (b, h, c, i, n)
         if log_scale is not None:
             k = k * (log_scale - ends[..., 1:, None]).exp()[..., None]
-        of_chunks = torch.cat([before[:, :, None], torch.matmul(k.mT, v)], dim=2)  # (b, h, 1 + c, f, e)
-        across = pair_scales(of_chunks.shape[2], ends, value)
-        totals = torch.matmul(across, of_chunks.flatten(-2)).unflatten(-1, of_chunks.shape[-2:])
+        chunk_sums = torch.cat([before[:, :, None], torch.matmul(k.mT, v)], dim=2)  # (b, h, 1 + c, f, e)
+        across = pair_scales(chunk_sums.shape[2], ends, value)
+        totals = torch.matmul(across, chunk_sums.flatten(-2)).unflatten(-1, chunk_sums.shape[-2:])
         earlier = torch.matmul(q, totals[:, :, :-1])  # over the preceding tokens, and all earlier chunks
         if log_scale is not None:
             earlier = earlier * (ends[..., :-1, None] - log_scale).exp()[..., None]
@@ -460,4 +408,5 @@ class LinearAttentionCache(Cache):
         super().__init__(layers=[LinearAttentionLayerCache() for _ in range(config.num_hidden_layers)])
 
 
+RoFormerLinearSelfAttention.cache_class = LinearAttentionCache
 RoFormerPreTrainedModel.attention_classes["linear"] = RoFormerLinearSelfAttention

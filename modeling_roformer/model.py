@@ -11,7 +11,7 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.activations import ACT2FN
-from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.cache_utils import Cache
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions
 from transformers.pytorch_utils import apply_chunking_to_forward
@@ -21,33 +21,20 @@ from .attention import (
     ReadOnlyCache,
     RoFormerCrossAttention,
     RoFormerSelfAttention,
-    as_eager,
     make_source_mask,
 )
+from .call import read_call
 from .configuration import RoFormerConfig, check_activations
-from .inputs import (
-    CACHE_NAME,
-    can_be_read,
-    check_ranges,
-    check_shape,
-    check_tokens,
-    count_padding,
-    given_cache,
-    is_flash,
-    warn_of_unread,
-)
+from .inputs import CACHE_NAME, can_be_read, is_flash
 from .loading import LoadedWhole
 from .rotary import (
-    check_length,
-    depends_on_length,
     kept_frequencies,
-    longest_text,
     make_position_embeddings,
     read_frequencies,
     rotary_position_embeddings,
     write_frequencies,
 )
-from .unpadding import FlatPacking, Packing, first_tokens, is_faster_packed, texts_in_rows
+from .unpadding import Packing, first_tokens
 
 if TYPE_CHECKING:  # the originals hide the type of what they decorate
     Function = TypeVar("Function", bound=Callable)
@@ -147,7 +134,7 @@ class RoFormerIntermediate(nn.Sequential):
 class RoFormerLayer(GradientCheckpointingLayer):
     """Self-attention, cross-attention (with `add_cross_attention`), then the feed-forward sub-layer."""
 
-    # A recomputed layer only reads the cache; see `choose_cache`.
+    # A recomputed layer only reads the cache; see `choose_cache` in call.py.
     _can_checkpoint_with_cache = True
 
     def __init__(self, config: RoFormerConfig, layer_idx: int, self_attention: type[RoFormerSelfAttention]):
@@ -282,8 +269,9 @@ class RoFormerPreTrainedModel(LoadedWhole, PreTrainedModel):
         return True
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        """Return the implementation as transformers does; raise a ValueError if this model's attention has none."""
-        self.attention_class().check_implementation(self.config, requested_attention)
+        """Return the implementation as transformers does; raise a ValueError if it cannot compute the model's mask."""
+        if self.config.prefix_lm and requested_attention is not None and is_flash(requested_attention):
+            raise ValueError(f'attn_implementation="{requested_attention}" does not support prefix_lm: use "sdpa"')
         return super().get_correct_attn_implementation(requested_attention, is_init_check)
 
     def attention_class(self) -> type[RoFormerSelfAttention]:
@@ -394,249 +382,57 @@ class RoFormerModel(RoFormerPreTrainedModel):
             ValueError: for an argument that does not fit, named in the message, before anything is computed.
         """
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
-        config = as_eager(self.config) if output_attentions or not self.config._attn_implementation else self.config
-        encoder_hidden_states = encoder_hidden_states if config.is_decoder else None  # as in transformers
-        tokens = self.check_shapes(input_ids, inputs_embeds, token_type_ids, position_ids, encoder_hidden_states)
-        cache, texts = past_key_values, None
-        if position_ids is not None or kwargs:
-            cache = given_cache(cache, kwargs)
-            texts = texts_in_rows(tokens, attention_mask, position_ids, cache, one_text_per_row, kwargs)
-            position_ids = texts.places() if texts is not None and position_ids is None else position_ids
-            warn_of_unread(kwargs, type(self).forward, config._attn_implementation)
-        if cache is not None or config.is_decoder:
-            cache = self.choose_cache(cache, use_cache, tokens.shape[0], encoder_hidden_states)
-        mask, source_mask, padding = self.read_inputs(
-            tokens, token_type_ids, position_ids, attention_mask, encoder_attention_mask, cache, texts
+        call = read_call(
+            self,
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            inputs_embeds,
+            encoder_hidden_states,
+            encoder_attention_mask,
+            past_key_values,
+            use_cache,
+            position_ids,
+            output_attentions,
+            unpad_inputs,
+            one_text_per_row,
+            kwargs,
         )
-        if texts is not None:
-            texts, cache = texts.check(one_text_per_row or encoder_hidden_states is not None, cache, use_cache)
-        position_ids, lengths = self.positions(tokens, mask, position_ids, cache, texts)
-        hidden_states = self.embeddings_project(self.embeddings(input_ids, token_type_ids, inputs_embeds, position_ids))
-        kwargs |= {"past_key_values": cache, "output_attentions": output_attentions}
-        packing = self.choose_packing(config, hidden_states, mask, padding, texts, unpad_inputs, **kwargs)
-        mask = self.self_attention.make_mask(config, hidden_states, mask, token_type_ids, cache, texts, packing)
-        if encoder_hidden_states is not None and source_mask is not None:
-            source_mask = make_source_mask(config, hidden_states, source_mask, encoder_hidden_states)
-        kwargs |= {"attention_mask": mask, "encoder_attention_mask": source_mask, "packing": packing}
-        positions = self.position_embeddings(position_ids, lengths)
-        hidden_states = self.encoder(hidden_states, encoder_hidden_states, *positions, **kwargs)
-        pooled = self.pooler(first_tokens(hidden_states, texts)) if hasattr(self, "pooler") else None
-        extended: dict[str, Any] = {CACHE_NAME: None if isinstance(cache, ReadOnlyCache) else cache}
-        return BaseModelOutputWithPoolingAndCrossAttentions(hidden_states, pooled, **extended)
+        hidden_states = self.embeddings(input_ids, token_type_ids, inputs_embeds, call.position_ids)
+        hidden_states = self.embeddings_project(hidden_states)
+        mask = self.self_attention.make_mask(
+            call.config, hidden_states, call.attention_mask, token_type_ids, call.cache, call.texts, call.packing
+        )
+        source, source_mask = call.encoder_hidden_states, call.encoder_attention_mask
+        if source is not None and source_mask is not None:
+            source_mask = make_source_mask(call.config, hidden_states, source_mask, source)
+        hidden_states = self.encoder(
+            hidden_states,
+            source,
+            *self.position_embeddings(call.position_ids, call.lengths),
+            attention_mask=mask,
+            encoder_attention_mask=source_mask,
+            past_key_values=call.cache,
+            packing=call.packing,
+            output_attentions=output_attentions,
+            **kwargs,
+        )
+        pooled = self.pooler(first_tokens(hidden_states, call.texts)) if hasattr(self, "pooler") else None
+        cache: dict[str, Any] = {CACHE_NAME: None if isinstance(call.cache, ReadOnlyCache) else call.cache}
+        return BaseModelOutputWithPoolingAndCrossAttentions(hidden_states, pooled, **cache)
 
-    def check_shapes(
-        self,
-        input_ids: torch.Tensor | None,
-        inputs_embeds: torch.Tensor | None,
-        token_type_ids: torch.Tensor | None,
-        position_ids: torch.Tensor | None,
-        encoder_hidden_states: torch.Tensor | None,
-    ) -> torch.Tensor:
-        """Return `input_ids` or `inputs_embeds`, the one that is given; raise a ValueError that names an argument of
-        `forward` whose shape or type does not fit."""
-        tokens = check_tokens(input_ids, inputs_embeds)
-        b, s = tokens.shape[:2]
-        if encoder_hidden_states is not None and not self.config.add_cross_attention:
-            raise ValueError("encoder_hidden_states needs a model with cross-attention: set add_cross_attention=True")
-        check_shape("token_type_ids", token_type_ids, (b, s))
-        check_shape("inputs_embeds", inputs_embeds, (b, s, self.config.embedding_size))
-        check_shape("position_ids", position_ids, (b, s), (1, s))
-        if position_ids is not None and position_ids.dtype not in (torch.int32, torch.int64):
-            raise ValueError(f"position_ids are {position_ids.dtype}; expected integers of 32 or 64 bits")
-        return tokens
-
-    def choose_cache(
-        self,
-        cache: Cache | None,
-        use_cache: bool | None,
-        b: int,
-        encoder_hidden_states: torch.Tensor | None,
-    ) -> Cache | None:
-        """Return the cache that one call of a decoder reads and extends; None for no cache.
-
-        Args:
-            cache: the given one. Under gradient checkpointing, which computes each layer twice, it is only read.
-
-        Raises:
-            ValueError: for a cache that the model cannot use; an encoder uses none.
-        """
-        config, kind = self.config, self.self_attention
-        if not config.is_decoder:
-            if isinstance(cache, Cache) and cache.get_seq_length() == 0:
-                return None
-            raise ValueError(
-                "an encoder takes no past_key_values, and so no prefix tuning: leave them out, and train LoRA adapters "
-                "in place of a prefix"
-            )
-        if cache is not None and not isinstance(cache, Cache):
-            raise ValueError(
-                f"past_key_values is a {type(cache).__name__}; expected a Cache of transformers. "
-                "DynamicCache(past_key_values) makes one from a tuple of each layer's keys and values."
-            )
-        if cache is not None and depends_on_length(config):
-            raise ValueError(
-                'rope_type "dynamic" rotates all keys again as a text grows: leave out past_key_values and pass '
-                "use_cache=False; for fine-tuning, use another adapter than a prefix"
-            )
-        recomputes = self.training and torch.is_grad_enabled()
-        recomputes = recomputes and any(layer.gradient_checkpointing for layer in self.encoder.layer)
-        if cache is None:
-            if recomputes or depends_on_length(config) or not (config.use_cache if use_cache is None else use_cache):
-                return None
-            cache = kind.make_cache(config)
-            has_source = encoder_hidden_states is not None
-            return EncoderDecoderCache(cache, DynamicCache(config=config)) if has_source else cache
-        own: Any = getattr(cache, "self_attention_cache", cache)
-        if recomputes:
-            cache = kind.read_only(own) if own.get_seq_length() else None
-        if cache is not None:
-            kind.check_cache(own, config, b)
-        return cache
-
-    def positions(
-        self,
-        tokens: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        position_ids: torch.Tensor | None,
-        cache: Cache | None,
-        texts: FlatPacking | None,
-    ) -> tuple[torch.Tensor, int | torch.Tensor]:
-        """Return the given positions, or those of the tokens in their texts, continued after cached tokens, shape
-        (b or 1, s); and the length of the texts, or if frequencies depend on it, that of each (see `lengths`)."""
+    def positions(self, tokens: torch.Tensor, attention_mask: Any, cache: Cache | None) -> torch.Tensor:
+        """Return the position of each token in its text, continued after cached tokens, shape (b or 1, s)."""
         s, past = tokens.shape[1], 0 if cache is None else cache.get_seq_length()
-        lengths = self.lengths(tokens, attention_mask, position_ids, texts) if depends_on_length(self.config) else s
-        if position_ids is None:
-            if self.config.position_encoding == "learned":
-                check_length(self.config, past, s)
-            if isinstance(past, int):
-                position_ids = torch.arange(past, past + s, device=tokens.device)[None]
-            else:  # of a cache of fixed size
-                position_ids = torch.arange(s, device=tokens.device)[None] + past
-        return position_ids, lengths
-
-    def lengths(
-        self,
-        tokens: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        position_ids: torch.Tensor | None,
-        texts: FlatPacking | None,
-    ) -> int | torch.Tensor:
-        """Return the lengths of which frequencies depend: one number for all texts, shape (b,) for each text, or (b, s)
-        for each token's text if rows hold several. A text with `position_ids` is as long as its last position says."""
-        is_token = attention_mask != 0 if attention_mask is not None and attention_mask.ndim == 2 else None
-        if position_ids is not None and texts is not None:
-            return texts.largest(position_ids + 1)
-        if position_ids is not None:
-            of_tokens = position_ids if is_token is None else torch.where(is_token, position_ids, 0)
-            return of_tokens.amax(dim=-1) + 1
-        return tokens.shape[1] if is_token is None else is_token.sum(dim=-1)
-
-    def read_inputs(
-        self,
-        tokens: torch.Tensor,
-        token_type_ids: torch.Tensor | None,
-        position_ids: torch.Tensor | None,
-        attention_mask: torch.Tensor | None,
-        encoder_attention_mask: torch.Tensor | None,
-        cache: Cache | None,
-        texts: FlatPacking | None,
-    ) -> tuple[torch.Tensor | None, torch.Tensor | None, int]:
-        """Check the mask's shape and the values of the inputs, and read what else must be known on the host, in one
-        device sync. The number of `texts`, and whether their ends fit, are put into them.
-
-        Returns:
-            `attention_mask` and `encoder_attention_mask`, None if they mask nothing, and the number of tokens of
-            padding that may be left out: 0 if a text begins with padding, which heads and poolers read, or if it is not
-            known.
-        """
-        self.self_attention.check_mask(self.config, attention_mask, tokens, cache)
-        is_fixed = getattr(cache, "is_compileable", False)
-        padding, begins, source_padding, has_padding, training_steps, number, fit = check_ranges(
-            (self.main_input_name, tokens, self.config.vocab_size, None),
-            ("token_type_ids", token_type_ids, self.config.type_vocab_size, None),
-            ("position_ids", position_ids, None if position_ids is None else longest_text(self.config), None),
-            questions=(
-                None if is_fixed else count_padding(attention_mask),
-                None if is_fixed else count_padding(attention_mask, first=True),
-                None if encoder_attention_mask is None else count_padding(encoder_attention_mask),
-                self.has_padding_at_an_end(tokens) if attention_mask is None else None,
-                self.self_attention.training_steps(self) if self.training else None,
-                None if texts is None else texts.number,
-                None if texts is None or texts.number is None else texts.fit,
-            ),
-        )
-        if has_padding:
-            # Pass one pad token: padding was detected above, so this avoids a second sync.
-            self.warn_if_padding_and_no_attention_mask(torch.tensor([[self.config.pad_token_id]]), None)
-        if texts is not None:
-            texts.number, texts.fit = number, fit
-        if training_steps is not None:
-            self.self_attention.redraw(self, training_steps)
-        attention_mask = None if padding == 0 else attention_mask
-        encoder_attention_mask = None if source_padding == 0 else encoder_attention_mask
-        return attention_mask, encoder_attention_mask, 0 if begins else padding or 0
+        if isinstance(past, int):
+            return torch.arange(past, past + s, device=tokens.device)[None]
+        return torch.arange(s, device=tokens.device)[None] + past  # of a cache of fixed size
 
     def has_padding_at_an_end(self, tokens: torch.Tensor) -> torch.Tensor | None:
         """Return whether a text starts or ends with padding, as a 0-d tensor; None if the ids cannot be read."""
         if tokens.is_floating_point() or self.config.pad_token_id is None or not can_be_read(tokens):
             return None
         return (tokens[:, :: max(tokens.shape[1] - 1, 1)] == self.config.pad_token_id).any()
-
-    def choose_packing(
-        self,
-        config: RoFormerConfig,
-        hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        padding: int,
-        texts: FlatPacking | None,
-        unpad_inputs: bool | None,
-        past_key_values: Cache | None,
-        output_attentions: bool | None,
-        output_hidden_states: bool | None = None,
-        **kwargs,
-    ) -> Packing | None:
-        """Return how the layers compute the texts without padding, one by one; None if they compute padded rows.
-
-        Args:
-            hidden_states: those that the first layer takes, shape (b, s, hidden_size).
-            padding: number of tokens that may be left out (see `read_inputs`).
-            texts: see `texts_in_rows`.
-        """
-        if output_hidden_states is None:
-            output_hidden_states = config.output_hidden_states
-        if texts is not None:
-            return texts if self.packs_texts(config, texts, output_attentions, output_hidden_states) else None
-        # Outputs of each layer keep the padded shape, as a cache does, and chunks must divide the number of tokens.
-        needs_rows = output_attentions or output_hidden_states or past_key_values is not None
-        if padding == 0 or attention_mask is None or needs_rows or config.chunk_size_feed_forward:
-            return None
-        unpads = config.unpad_inputs if unpad_inputs is None else unpad_inputs
-        dropout = config.attention_probs_dropout_prob if self.training else 0.0
-        is_faster = unpads and is_faster_packed(config, attention_mask, padding, hidden_states, dropout)
-        if not (is_faster and self.self_attention.can_pack(config)):
-            return None
-        return None if self._has_compiled_layers() else Packing(attention_mask)
-
-    def packs_texts(
-        self,
-        config: RoFormerConfig,
-        texts: FlatPacking,
-        output_attentions: bool | None,
-        output_hidden_states: bool | None,
-    ) -> bool:
-        """Return whether the layers compute several texts in a row one by one, not all with a mask."""
-        if output_attentions or texts.cu_seqlens is None or (output_hidden_states and texts.batch_shape[0] > 1):
-            return False
-        takes_all = is_flash(config._attn_implementation)
-        if not (self.self_attention.can_pack(config) and (takes_all or can_be_read(texts.starts))):
-            return False
-        return takes_all or not (self.self_attention.masks_texts and self._has_compiled_layers())
-
-    def _has_compiled_layers(self) -> bool:
-        """Return whether layers are compiled one by one: each new set of lengths would compile them again."""
-        layers: Any = self.encoder.layer
-        parts = (x for layer in layers for x in (layer, layer.attention, layer.attention.self))
-        return any(x._compiled_call_impl is not None or hasattr(x, "_orig_mod") for x in (self.encoder, *parts))
 
     def position_embeddings(self, position_ids: torch.Tensor, lengths: int | torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return what every layer's self-attention takes of positions: the rotation of queries and keys if the encoding

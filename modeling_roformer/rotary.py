@@ -1,7 +1,7 @@
 """Rotary position embedding (RoPE): equations 12 to 16 and 34 of the RoFormer paper (arXiv:2104.09864).
 
-Only NEZHA's relative positions are elsewhere, in nezha.py. A query or key at position m is multiplied by the
-block-diagonal rotation matrix of equation 15,
+NEZHA's relative positions are in nezha.py; linear attention (linear_attention.py) rotates features. A query or key at
+position m is multiplied by the block-diagonal rotation matrix of equation 15,
 
     R(m) = diag(R_1, …, R_{d/2}),   R_i = [[cos m·θ_i, −sin m·θ_i],
                                            [sin m·θ_i,  cos m·θ_i]],   θ_i = 10000^(−2(i−1)/d),
@@ -43,7 +43,7 @@ from .inputs import can_be_read, is_traced, is_transformed
 from .saved_fields import PAPER_ROPE
 
 THETA = 10000.0
-FEW = 2**17  # numbers in the queries of a call that `rotate_query_and_key` joins with its keys
+LARGEST_JOINED = 2**17  # numbers in the queries that `rotate_query_and_key` joins with the keys
 rotate_by_kernel: Callable | None = None  # rotary_kernel.py puts its function here
 OFFSET, FREQUENCIES = "log_inv_freq_offset", "inv_freq"  # of trainable frequencies, in the encoder
 
@@ -119,7 +119,7 @@ def rotate_query_and_key(
     """Rotate queries and keys of the same positions, both of shape (b, s, h, d), as `rotate` does."""
     if rotate_by_kernel is not None and (rotated := rotate_by_kernel(query, key, rotation)) is not None:
         return rotated
-    if query.dtype in (torch.float16, torch.bfloat16) and not is_traced() and query.numel() <= FEW:
+    if query.dtype in (torch.float16, torch.bfloat16) and not is_traced() and query.numel() <= LARGEST_JOINED:
         # Four operations in place of six: with few numbers, starting one takes longer than copying them.
         query, key = rotate(torch.cat((query, key), dim=2), rotation).chunk(2, dim=2)
         return query, key
@@ -245,8 +245,8 @@ def yarn_factor(parameters: dict) -> float:
 
     if (factor := parameters.get("attention_factor")) is not None:
         return factor
-    mscale, of_all = parameters.get("mscale"), parameters.get("mscale_all_dim")
-    return at(mscale) / at(of_all) if mscale and of_all else at(1.0)
+    mscale, mscale_all_dim = parameters.get("mscale"), parameters.get("mscale_all_dim")
+    return at(mscale) / at(mscale_all_dim) if mscale and mscale_all_dim else at(1.0)
 
 
 def depends_on_length(config: RoFormerConfig) -> bool:
@@ -343,18 +343,3 @@ def make_position_embeddings(config: RoFormerConfig) -> nn.Module | None:
     if config.position_encoding == "sinusoidal":
         return SinusoidalPositionEmbeddings(width, scale=config.sinusoidal_scale)
     return None
-
-
-def longest_text(config: RoFormerConfig) -> int | None:
-    """Return the number of positions, None if unlimited."""
-    return config.max_position_embeddings if config.position_encoding == "learned" else None
-
-
-def check_length(config: RoFormerConfig, past: int | torch.Tensor, length: int) -> None:
-    """Raise a ValueError if a text, with the `past` tokens in a cache, is longer than the table of positions."""
-    is_known = not isinstance(past, torch.Tensor) or can_be_read(past)
-    if is_known and past + length > config.max_position_embeddings:
-        raise ValueError(
-            f"the text has {int(past + length)} tokens, but max_position_embeddings is "
-            f'{config.max_position_embeddings} with position_encoding="learned": shorten the text'
-        )

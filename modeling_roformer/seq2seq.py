@@ -22,7 +22,6 @@ from .inputs import CACHE_NAME, can_be_read, check_shape, given_cache
 from .model import RoFormerModel, RoFormerPreTrainedModel, can_return_tuple
 from .rotary import SinusoidalPositionEmbeddings
 from .seq2seq_configuration import RoFormerSeq2SeqConfig
-from .unpadding import FlatPacking
 
 
 class RoFormerSeq2SeqEmbeddings(nn.Module):
@@ -88,27 +87,20 @@ class RoFormerSeq2SeqStack(RoFormerSeq2SeqPreTrainedModel, RoFormerModel):
         if config.is_decoder:
             self.main_input_name = "decoder_input_ids"  # so that errors name the argument that the user passed
 
-    def positions(
-        self,
-        tokens: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        position_ids: torch.Tensor | None,
-        cache: Cache | None,
-        texts: FlatPacking | None,
-    ) -> tuple[torch.Tensor, int | torch.Tensor]:
+    def positions(self, tokens: torch.Tensor, attention_mask: Any, cache: Cache | None) -> torch.Tensor:
         """Return positions as in `RoFormerModel`, but counted from a text's first token after any padding."""
-        found, lengths = super().positions(tokens, attention_mask, position_ids, cache, texts)
-        if position_ids is not None or not isinstance(attention_mask, torch.Tensor):
-            return found, lengths
+        position_ids = super().positions(tokens, attention_mask, cache)
+        if not isinstance(attention_mask, torch.Tensor):
+            return position_ids
         if attention_mask.ndim == 4 and attention_mask.shape[-1] != tokens.shape[1]:
             # `generate()` makes this mask for a static cache; its last token sees all tokens but padding.
             attention_mask = attention_mask[:, 0, -1]
             if attention_mask.is_floating_point():
                 attention_mask = attention_mask == 0
         if attention_mask.ndim != 2:
-            return found, lengths
+            return position_ids
         start = (attention_mask != 0).int().argmax(dim=1, keepdim=True)
-        return (found - start).clamp(min=0), lengths
+        return (position_ids - start).clamp(min=0)
 
     def has_padding_at_an_end(self, tokens: torch.Tensor) -> torch.Tensor | None:
         """Return None for a decoder: it may start with the pad token, and does not see padding at a text's end."""
@@ -317,8 +309,7 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
             if decoder_attention_mask is None and past_key_values is None and can_be_read(labels):
                 decoder_attention_mask = (labels != -100).flip(1).cummax(dim=1).values.flip(1)  # up to the last label
-        targets = decoder_input_ids, decoder_inputs_embeds, decoder_attention_mask
-        count, on_padding = check_token_labels(labels, *targets, self.config.vocab_size)
+        count, on_padding = check_token_labels(labels, decoder_attention_mask, self.config.vocab_size)
         if on_padding:
             kwargs["unpad_inputs"] = False
         kwargs["return_dict"] = True

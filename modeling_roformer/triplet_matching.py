@@ -138,10 +138,8 @@ class RoFormerForTripletMatching(RoFormerHead):
         has_token = None
         if attention_mask is not None and can_be_read(attention_mask):
             has_token = attention_mask.any(dim=-1)
-        (filled,) = check_ranges(
-            ("labels", labels, 2, None), questions=(None if has_token is None else has_token.all(),)
-        )
-        if has_token is not None and filled == 0:
+        values = check_ranges(("labels", labels, 2, None), filled=None if has_token is None else has_token.all())
+        if has_token is not None and values["filled"] == 0:
             i, text = (~has_token).nonzero()[0].tolist()
             raise ValueError(f"attention_mask leaves no token of {texts[text]} in triplet {i}")
         return tokens.shape[:2]

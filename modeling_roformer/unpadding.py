@@ -16,7 +16,7 @@ import torch
 from torch.nn import functional as F
 from transformers.cache_utils import Cache
 
-from .inputs import can_be_read, check_shape, is_flash, is_transformed
+from .inputs import can_be_read, is_flash, is_transformed
 
 # Padding per text, times hidden_size², from which on packed texts are faster on a CPU: 8 tokens at width 256, 1 at 768.
 LEAST_SAVED = 2**19
@@ -105,9 +105,11 @@ class FlatPacking(Packing):
         ends: 0 and the end of each text, shape (texts + 1,), if known.
         max_length: length of the longest text; read from the device if None.
         fit: whether `ends` and `max_length` fit the tokens, as a 0-d tensor.
+
+    Attributes:
+        number: number of texts, as a 0-d tensor; None if it cannot be read.
     """
 
-    number: Any  # of texts
     has_given_cache = False  # whether the caller passed a cache, although without tokens
 
     def __init__(self, source: str, starts: torch.Tensor, ends: Any = None, max_length: Any = None, fit: Any = None):
@@ -118,30 +120,36 @@ class FlatPacking(Packing):
             self.max_length = max_length
 
     def check(
-        self, one_text_per_row: bool, cache: Cache | None, use_cache: bool | None
+        self,
+        number: int | None,
+        fit: int | None,
+        one_text_per_row: bool,
+        cache: Cache | None,
+        use_cache: bool | None,
     ) -> tuple["FlatPacking | None", Cache | None]:
         """Return this packing, or None if each row is one text; and the cache, or None with several texts in a row.
 
-        `number` and `fit` have their values by now, None if they cannot be read.
+        Args:
+            number, fit: the values of the attributes, None if they cannot be read.
 
         Raises:
             ValueError: `cu_seq_lens_q` does not fit; or a row has several texts, but only one is allowed.
         """
         b, s = self.batch_shape
-        if self.fit == 0:
+        if fit == 0:
             raise ValueError(
                 f"cu_seq_lens_q must rise from 0 to {s}, the number of tokens, and agree with cu_seq_lens_k and "
                 "max_length_q"
             )
-        if self.number == b or (one_text_per_row and self.number is None and self.source == "position_ids"):
+        if number == b or (one_text_per_row and number is None and self.source == "position_ids"):
             return None, cache
         if one_text_per_row:
             raise ValueError(
                 f"{self.source} puts several texts into a row, but this model computes one result per row: pass padded "
                 "texts with an attention_mask, of ones if each row is one text"
             )
-        if self.cu_seqlens is None and self.number is not None:
-            places = torch.nonzero_static(self.starts.flatten(), size=self.number).squeeze(1)
+        if self.cu_seqlens is None and number is not None:
+            places = torch.nonzero_static(self.starts.flatten(), size=number).squeeze(1)
             self.cu_seqlens = F.pad(places, (0, 1), value=b * s).to(torch.int32)
         if self.cu_seqlens is None or cache is None:
             return self, cache
@@ -226,7 +234,6 @@ def texts_in_rows(
     if source == "cu_seq_lens_q":
         texts = _texts_by_ends(tokens.shape[:2], arguments)
     elif source == "seq_idx":
-        check_shape("seq_idx", arguments["seq_idx"], tuple(tokens.shape[:2]))
         texts = FlatPacking(source, F.pad(arguments["seq_idx"].diff() != 0, (1, 0), value=True))
     else:
         assert position_ids is not None
@@ -238,7 +245,6 @@ def texts_in_rows(
 
 def _texts_by_ends(shape: torch.Size, arguments: dict[str, Any]) -> FlatPacking:
     ends, max_length = arguments["cu_seq_lens_q"], arguments.get("max_length_q")
-    check_shape("cu_seq_lens_q", ends)
     if ends.ndim != 1 or len(ends) < 2 or shape[0] != 1:
         raise ValueError(
             f"cu_seq_lens_q has shape {tuple(ends.shape)} for {shape[0]} rows; expected (texts + 1,) for one row, "
@@ -247,7 +253,6 @@ def _texts_by_ends(shape: torch.Size, arguments: dict[str, Any]) -> FlatPacking:
     lengths = ends.diff()
     fit = (lengths > 0).all() & (ends[0] == 0) & (ends[-1] == shape[1])
     if arguments.get("cu_seq_lens_k") is not None:
-        check_shape("cu_seq_lens_k", arguments["cu_seq_lens_k"], tuple(ends.shape))
         fit = fit & (ends == arguments["cu_seq_lens_k"]).all()
     if max_length is not None:
         fit = fit & (lengths <= max_length).all()
@@ -278,7 +283,7 @@ def packed_dtype(config: Any, x: torch.Tensor, dropout: float) -> torch.dtype | 
     """Return the dtype in which `packed_kernel` computes attention in place of SDPA; None where it does not.
 
     Args:
-        x: hidden states, queries or others with their dtype and device.
+        x: queries, or another tensor with their dtype and device.
         dropout: probability with which attention is dropped out, which the kernel cannot.
     """
     if dropout or packed_kernel(x.device) is None or is_transformed():
@@ -319,19 +324,17 @@ def attend_packed(
     return kernel(query, key, value, cu_seqlens, cu_seqlens, max_length, max_length, **options)
 
 
-def is_faster_packed(
-    config: Any, attention_mask: torch.Tensor, padding: int, hidden_states: torch.Tensor, dropout: float
-) -> bool:
+def is_faster_packed(config: Any, attention_mask: torch.Tensor, padding: int, x: torch.Tensor, dropout: float) -> bool:
     """Return whether to leave out that many tokens of padding saves more time than packed attention costs.
 
     On a device other than a CPU, only a kernel that takes all texts in one call is sure to gain.
 
     Args:
-        hidden_states, dropout: see `packed_dtype`.
+        x, dropout: see `packed_dtype`.
     """
     if attention_mask.device.type == "cpu":
         # A token costs a multiple of the square of the width. The bound is measured by benchmarks/padding.py.
         return padding * config.hidden_size**2 >= LEAST_SAVED * len(attention_mask)
     return is_flash(config._attn_implementation) or (
-        padding >= LEAST_SHARE * attention_mask.numel() and packed_dtype(config, hidden_states, dropout) is not None
+        padding >= LEAST_SHARE * attention_mask.numel() and packed_dtype(config, x, dropout) is not None
     )

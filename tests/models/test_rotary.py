@@ -154,7 +154,7 @@ def test_query_and_key_together_are_each_alone(dtype, tokens, monkeypatch):
     query, key = torch.randn(2, 3, tokens, 4, 16, generator=torch.Generator().manual_seed(0)).to(dtype).unbind(0)
     rotation = rotary_position_embeddings(torch.arange(tokens)[None], inverse_frequencies(16))
     for few in (0, query.numel()):
-        monkeypatch.setattr("modeling_roformer.rotary.FEW", few)
+        monkeypatch.setattr("modeling_roformer.rotary.LARGEST_JOINED", few)
         inputs = [x.clone().requires_grad_() for x in (query, key)]
         rotated = rotate_query_and_key(*inputs, rotation)
         rotated[0].sum().backward(retain_graph=True)  # a gradient of stride 0

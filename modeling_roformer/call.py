@@ -1,0 +1,352 @@
+"""One call of a model: its arguments, checked before anything is computed, and what the host must know of them.
+
+Without the checks an answer would be wrong, or torch would say "index out of range in self" on a CPU, and on a GPU stop
+the whole process.
+
+Dimensions in the shapes: b batch, s sequence length, k length of the keys or of the source.
+"""
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+
+from .attention import ReadOnlyCache
+from .configuration import RoFormerConfig
+from .inputs import (
+    can_be_read,
+    check_ranges,
+    check_shape,
+    check_tokens,
+    count_padding,
+    given_cache,
+    is_flash,
+    warn_of_unread,
+)
+from .rotary import depends_on_length
+from .unpadding import FlatPacking, Packing, is_faster_packed, texts_in_rows
+
+
+@dataclass(frozen=True)
+class Call:
+    """What `RoFormerModel.forward` computes from, besides token ids or embeddings.
+
+    Args:
+        config: the model's, with eager attention if the call returns attention probabilities.
+        position_ids: integers, shape (b, s) or (1, s).
+        lengths: see `frequency_lengths`.
+        attention_mask: as `RoFormerModel.forward` takes it; None if it masks nothing.
+        packing: how the layers compute the texts without padding, one by one; None if they compute padded rows.
+        texts: those of rows that hold several; None if each row is one text.
+        cache: keys and values of the preceding tokens, which the layers read and extend; None for no cache.
+        encoder_hidden_states: the source of cross-attention, shape (b, k, hidden_size), or None.
+        encoder_attention_mask: 0 for padding of the source, shape (b, k); None if it masks nothing.
+    """
+
+    config: RoFormerConfig
+    position_ids: torch.Tensor
+    lengths: int | torch.Tensor
+    attention_mask: Any
+    packing: Packing | None
+    texts: FlatPacking | None
+    cache: Cache | None
+    encoder_hidden_states: torch.Tensor | None
+    encoder_attention_mask: torch.Tensor | None
+
+
+def read_call(
+    model: Any,
+    input_ids: torch.Tensor | None,
+    attention_mask: Any,
+    token_type_ids: torch.Tensor | None,
+    inputs_embeds: torch.Tensor | None,
+    encoder_hidden_states: torch.Tensor | None,
+    encoder_attention_mask: torch.Tensor | None,
+    past_key_values: Cache | None,
+    use_cache: bool | None,
+    position_ids: torch.Tensor | None,
+    output_attentions: bool | None,
+    unpad_inputs: bool | None,
+    one_text_per_row: bool | None,
+    options: dict[str, Any],
+) -> Call:
+    """Check the arguments of `RoFormerModel.forward`, and read what the host must know of them, in one device sync.
+
+    Args:
+        options: the keyword arguments that `forward` does not name. A cache is removed from them.
+
+    Raises:
+        ValueError: an argument does not fit; the message names it.
+    """
+    config = model.config
+    if output_attentions or not config._attn_implementation:
+        config = as_eager(config)
+    tokens = check_tokens(input_ids, inputs_embeds)
+    check_shape("token_type_ids", token_type_ids, tokens.shape[:2])
+    check_shape("position_ids", position_ids, tokens.shape[:2], (1, tokens.shape[1]))
+    encoder_hidden_states = encoder_hidden_states if config.is_decoder else None  # as in transformers
+    has_source = encoder_hidden_states is not None
+
+    cache, texts = past_key_values, None
+    if position_ids is not None or options:
+        cache = given_cache(cache, options)
+        texts = texts_in_rows(tokens, attention_mask, position_ids, cache, one_text_per_row, options)
+        warn_of_unread(options, type(model).forward, config._attn_implementation)
+    if texts is not None and position_ids is None:
+        position_ids = texts.places()
+    if cache is not None or config.is_decoder:
+        cache = choose_cache(model, cache, use_cache, has_source)
+    if attention_mask is not None and (cache is not None or attention_mask.shape != tokens.shape[:2]):
+        check_mask(model, config, attention_mask, tokens, cache)
+    values = read_values(
+        model, tokens, token_type_ids, position_ids, attention_mask, encoder_attention_mask, cache, texts
+    )
+    if texts is not None:
+        texts, cache = texts.check(values["texts"], values["fit"], one_text_per_row or has_source, cache, use_cache)
+    if values["padding"] == 0:
+        attention_mask = None
+    if values["source_padding"] == 0:
+        encoder_attention_mask = None
+
+    lengths = tokens.shape[1]
+    if depends_on_length(config):
+        lengths = frequency_lengths(tokens, attention_mask, position_ids, texts)
+    if position_ids is None:
+        if config.position_encoding == "learned":
+            check_length(config, tokens, cache)
+        position_ids = model.positions(tokens, attention_mask, cache)
+    output_hidden_states = options.get("output_hidden_states")
+    if output_hidden_states is None:
+        output_hidden_states = config.output_hidden_states
+    packing = None
+    if texts is not None:
+        packing = pack_flattened(model, config, texts, output_attentions, output_hidden_states)
+    elif values["padding"] and not (values["begins_with_padding"] or output_attentions or output_hidden_states):
+        packing = pack_padded(model, config, attention_mask, values["padding"], cache, unpad_inputs)
+    return Call(
+        config=config,
+        position_ids=position_ids,
+        lengths=lengths,
+        attention_mask=attention_mask,
+        packing=packing,
+        texts=texts,
+        cache=cache,
+        encoder_hidden_states=encoder_hidden_states,
+        encoder_attention_mask=encoder_attention_mask,
+    )
+
+
+def as_eager(config: RoFormerConfig) -> RoFormerConfig:
+    """Return the config of a call that returns attention probabilities, which only eager attention does."""
+    if config._attn_implementation != "eager":
+        config = copy.copy(config)
+        config._attn_implementation = "eager"
+    return config
+
+
+def choose_cache(model: Any, cache: Cache | None, use_cache: bool | None, has_source: bool) -> Cache | None:
+    """Return the cache that a call reads and extends: the given one, a new one, or None for no cache.
+
+    Under gradient checkpointing, which computes each layer twice, a given cache is only read.
+    """
+    config, attention = model.config, model.self_attention
+    if not config.is_decoder:
+        if isinstance(cache, Cache) and cache.get_seq_length() == 0:
+            return None
+        raise ValueError(
+            "an encoder takes no past_key_values, and so no prefix tuning: leave them out, and train LoRA adapters in "
+            "place of a prefix"
+        )
+    recomputes = model.training and torch.is_grad_enabled()
+    recomputes = recomputes and any(layer.gradient_checkpointing for layer in model.encoder.layer)
+    if cache is None:
+        uses_cache = config.use_cache if use_cache is None else use_cache
+        if recomputes or depends_on_length(config) or not uses_cache:
+            return None
+        cache = attention.make_cache(config)
+        return EncoderDecoderCache(cache, DynamicCache(config=config)) if has_source else cache
+    if depends_on_length(config):
+        raise ValueError(
+            'rope_type "dynamic" rotates all keys again as a text grows: leave out past_key_values and pass '
+            "use_cache=False; for fine-tuning, use another adapter than a prefix"
+        )
+    own: Any = getattr(cache, "self_attention_cache", cache)
+    if not isinstance(own, attention.cache_class):
+        raise ValueError(
+            f'past_key_values is a {type(own).__name__}; attention_type="{config.attention_type}" needs a '
+            f"{attention.cache_class.__name__}: leave it out, or use another adapter than a prefix"
+        )
+    if len(own.layers) not in (0, config.num_hidden_layers):  # transformers adds layers at their first tokens
+        raise ValueError(f"past_key_values has {len(own.layers)} layers; the model has {config.num_hidden_layers}")
+    if not recomputes:
+        return cache
+    if own.get_seq_length() == 0:
+        return None
+    if not isinstance(own, DynamicCache):
+        raise ValueError(
+            f"past_key_values is a {type(own).__name__}, but gradient checkpointing needs a DynamicCache: leave it "
+            "out, or turn gradient checkpointing off"
+        )
+    return ReadOnlyCache(layers=own.layers)
+
+
+def check_mask(
+    model: Any, config: RoFormerConfig, attention_mask: Any, tokens: torch.Tensor, cache: Cache | None
+) -> None:
+    """Raise a ValueError unless an `attention_mask` is one that the layers take: for each token, shape (b, k), or if
+    they compute pairs of tokens, for each pair, broadcastable to (b, h, s, k)."""
+    implementation = config._attn_implementation
+    if "flex" in implementation and type(attention_mask).__name__ == "BlockMask":
+        return
+    (b, s), is_for_pairs = tokens.shape[:2], attention_mask.ndim == 4
+    if is_for_pairs and not (model.self_attention.computes_pairs and implementation in ("eager", "sdpa")):
+        raise ValueError(
+            f"attention_mask has four dimensions, but {describe_attention(config)} only takes one of shape (batch, "
+            "length), 0 for padding"
+        )
+    if getattr(cache, "is_compileable", False):  # its mask is as long as the cache
+        return
+    k = s if cache is None else s + cache.get_seq_length()
+    full = (b, config.num_attention_heads, s, k)
+    fits = attention_mask.shape == (b, k)
+    if is_for_pairs:
+        sizes = zip(attention_mask.shape, full, strict=True)
+        fits = attention_mask.shape[-1] == k and all(size in (1, whole) for size, whole in sizes)
+    if not fits:
+        raise ValueError(
+            f"attention_mask has shape {tuple(attention_mask.shape)}; expected ({b}, {k}) or ({b}, 1, {s}, {k})"
+        )
+
+
+def check_length(config: RoFormerConfig, tokens: torch.Tensor, cache: Cache | None) -> None:
+    """Raise a ValueError if a text, with its cached tokens, is longer than the table of learned positions."""
+    length: Any = tokens.shape[1] + (0 if cache is None else cache.get_seq_length())
+    is_known = not isinstance(length, torch.Tensor) or can_be_read(length)
+    if is_known and length > config.max_position_embeddings:
+        raise ValueError(
+            f"the text has {int(length)} tokens, but max_position_embeddings is {config.max_position_embeddings} with "
+            'position_encoding="learned": shorten the text'
+        )
+
+
+def read_values(
+    model: Any,
+    tokens: torch.Tensor,
+    token_type_ids: torch.Tensor | None,
+    position_ids: torch.Tensor | None,
+    attention_mask: Any,
+    encoder_attention_mask: torch.Tensor | None,
+    cache: Cache | None,
+    texts: FlatPacking | None,
+) -> dict[str, Any]:
+    """Return the values of a call that the host must know, None for those that cannot be read; raise a ValueError if an
+    id is out of range. Warn of padding without a mask, and redraw random features where that is due.
+
+    Returns:
+        `padding` and `source_padding`, the number of tokens that each mask excludes; `begins_with_padding`, the number
+        of texts that do so; and the number of `texts` in rows, and whether their ends `fit` (see `FlatPacking`).
+    """
+    config = model.config
+    is_fixed = getattr(cache, "is_compileable", False)
+    positions = config.max_position_embeddings if config.position_encoding == "learned" else None
+    values = check_ranges(
+        (model.main_input_name, tokens, config.vocab_size, None),
+        ("token_type_ids", token_type_ids, config.type_vocab_size, None),
+        ("position_ids", position_ids, positions, None),
+        padding=None if is_fixed else count_padding(attention_mask),
+        begins_with_padding=None if is_fixed else count_padding(attention_mask, first=True),
+        source_padding=count_padding(encoder_attention_mask),
+        unmasked_padding=model.has_padding_at_an_end(tokens) if attention_mask is None else None,
+        training_steps=model.self_attention.training_steps(model) if model.training else None,
+        texts=None if texts is None else texts.number,
+        fit=None if texts is None or texts.number is None else texts.fit,
+    )
+    if values["unmasked_padding"]:
+        # Pass one pad token: padding was detected above, so this avoids a second sync.
+        model.warn_if_padding_and_no_attention_mask(torch.tensor([[config.pad_token_id]]), None)
+    if values["training_steps"] is not None:
+        model.self_attention.redraw(model, values["training_steps"])
+    return values
+
+
+def frequency_lengths(
+    tokens: torch.Tensor,
+    attention_mask: Any,
+    position_ids: torch.Tensor | None,
+    texts: FlatPacking | None,
+) -> int | torch.Tensor:
+    """Return the lengths of texts on which frequencies depend: one number for all, shape (b,) for each text, or (b, s)
+    for each token's text if rows hold several. A text with `position_ids` is as long as its last position says."""
+    if position_ids is not None and texts is not None:
+        return texts.largest(position_ids + 1)
+    is_token = attention_mask != 0 if attention_mask is not None and attention_mask.ndim == 2 else None
+    if position_ids is not None:
+        if is_token is not None:
+            position_ids = torch.where(is_token, position_ids, 0)
+        return position_ids.amax(dim=-1) + 1
+    return tokens.shape[1] if is_token is None else is_token.sum(dim=-1)
+
+
+def pack_padded(
+    model: Any,
+    config: RoFormerConfig,
+    attention_mask: torch.Tensor,
+    padding: int,
+    cache: Cache | None,
+    unpad_inputs: bool | None,
+) -> Packing | None:
+    """Return the packing of a padded batch in which that many tokens of `padding` may be left out; None if the layers
+    compute padded rows."""
+    unpads = config.unpad_inputs if unpad_inputs is None else unpad_inputs
+    # A cache keeps the padded shape, and chunks must divide the number of tokens.
+    if not unpads or cache is not None or config.chunk_size_feed_forward:
+        return None
+    dropout = config.attention_probs_dropout_prob if model.training else 0.0
+    is_faster = is_faster_packed(config, attention_mask, padding, model.embeddings.word_embeddings.weight, dropout)
+    if is_faster and model.self_attention.can_pack(config) and not has_compiled_layers(model):
+        return Packing(attention_mask)
+    return None
+
+
+def pack_flattened(
+    model: Any,
+    config: RoFormerConfig,
+    texts: FlatPacking,
+    output_attentions: bool | None,
+    output_hidden_states: bool | None,
+) -> FlatPacking | None:
+    """Return the packing of several texts in a row; None if the layers separate them by a mask.
+
+    Raises:
+        ValueError: the layers can do neither.
+    """
+    attention, takes_all = model.self_attention, is_flash(config._attn_implementation)
+    has_masks = attention.computes_pairs and not takes_all
+    packs = attention.can_pack(config) and (takes_all or can_be_read(texts.starts))
+    packs = packs and not (has_masks and has_compiled_layers(model))
+    returns_rows = output_attentions or (output_hidden_states and texts.batch_shape[0] > 1)
+    if packs and texts.cu_seqlens is not None and not returns_rows:
+        return texts
+    if not has_masks:
+        raise ValueError(
+            f"{describe_attention(config)} does not separate several texts in a row in compiled or exported models, "
+            "with prefix_lm, or where layers' outputs are requested: pass an attention_mask, of ones if each row is "
+            "one text"
+        )
+    return None
+
+
+def has_compiled_layers(model: Any) -> bool:
+    """Return whether layers are compiled one by one: each new set of lengths would compile them again."""
+    layers = model.encoder.layer
+    parts = (x for layer in layers for x in (layer, layer.attention, layer.attention.self))
+    return any(x._compiled_call_impl is not None or hasattr(x, "_orig_mod") for x in (model.encoder, *parts))
+
+
+def describe_attention(config: RoFormerConfig) -> str:
+    """Return the setting that chose the attention of a config, for errors."""
+    if config.attention_type != "softmax":
+        return f'attention_type="{config.attention_type}"'
+    return f'attn_implementation="{config._attn_implementation}"'
