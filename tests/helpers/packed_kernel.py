@@ -23,6 +23,11 @@ def attend_text_by_text(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, is_
     return torch.cat(outputs).to(query.dtype)
 
 
+def pack_any_padding(monkeypatch):
+    """Have models leave out any padding that they can: small models gain nothing, and would compute it."""
+    monkeypatch.setattr("modeling_roformer.unpadding.LEAST_SAVED", 1)
+
+
 def use_packed_kernel(monkeypatch, signature="newer"):
     """Have `packed_kernel` return a stand-in on any device, with the signature of torch 2.10 and 2.11 ("older") or of
     2.12 and later ("newer"). Returns a list of the options of its calls."""
@@ -42,5 +47,5 @@ def use_packed_kernel(monkeypatch, signature="newer"):
 
     kernel = {"older": older, "newer": newer}[signature]
     monkeypatch.setattr("modeling_roformer.unpadding.packed_kernel", lambda device: kernel)
-    monkeypatch.setattr("modeling_roformer.unpadding.LEAST_SAVED", 1)  # small models gain nothing, and would not pack
+    pack_any_padding(monkeypatch)
     return calls

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 import torch
 from helpers.flattened import ENDS, LENGTHS, TEXTS, flatten
-from helpers.packed_kernel import use_packed_kernel
+from helpers.packed_kernel import pack_any_padding, use_packed_kernel
 from helpers.small_models import small_model
 from helpers.waits import host_reads
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -157,7 +157,7 @@ def test_projections_in_float32_are_cast_as_sdpa_casts_them(monkeypatch):
 @pytest.mark.parametrize("batch", BATCHES)
 def test_autocast_leaves_float64_to_sdpa(batch, monkeypatch):
     model = make_model().double()
-    monkeypatch.setattr("modeling_roformer.unpadding.LEAST_SAVED", 1)
+    pack_any_padding(monkeypatch)
     expected = model(**BATCHES[batch]).last_hidden_state
     calls = use_packed_kernel(monkeypatch)
     with torch.autocast("cpu", HALF):
@@ -209,7 +209,7 @@ def test_attention_that_is_dropped_out_is_left_to_sdpa(dropout, training, number
 @pytest.mark.parametrize("batch", BATCHES)
 def test_other_attention_is_computed_as_without_the_kernel(fields, batch, monkeypatch):
     model = small_model(**fields).to(HALF)
-    monkeypatch.setattr("modeling_roformer.unpadding.LEAST_SAVED", 1)
+    pack_any_padding(monkeypatch)
     expected = model(**BATCHES[batch]).last_hidden_state
     calls = use_packed_kernel(monkeypatch)
     assert torch.equal(model(**BATCHES[batch]).last_hidden_state, expected)

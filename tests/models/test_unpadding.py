@@ -1,47 +1,23 @@
-"""unpad_inputs: the same outputs and gradients, with nothing computed on padding, by default where that is faster."""
+"""unpad_inputs: where padding is left out of the computation. test_padding.py shows that results are the same."""
 
 import itertools
 import json
 
 import pytest
 import torch
+from cases import DECODER, NO_DROPOUT
 from helpers.flattened import use_varlen_attention
-from helpers.properties import max_examples
+from helpers.packed_kernel import pack_any_padding
 from helpers.small_models import SMALL, small_model
-from hypothesis import given
-from hypothesis import strategies as st
+from test_padding import HOLES, MASKS, RIGHT, make_batch
 
 from modeling_roformer import RoFormerConfig, RoFormerModel
 from modeling_roformer.unpadding import is_faster_packed
 
-ROPE = {"factor": 4.0, "original_max_position_embeddings": 4}
-VARIANTS = {
-    "plain": {},
-    "rotary_value": {"rotary_value": True},
-    "factorised": {"embedding_size": 16},
-    "v2": {"norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu"},
-    "dynamic": {"rope_parameters": {"rope_type": "dynamic", **ROPE}},
-    "yarn": {"rope_parameters": {"rope_type": "yarn", **ROPE}},
-    "trainable_rope": {"trainable_rope": True},
-    "decoder": {"is_decoder": True, "use_cache": False},
-    **{name: {"position_encoding": name} for name in ("learned", "sinusoidal", "none")},
-    "learned v2": {"position_encoding": "learned", "norm_type": "rms_norm", "use_bias": False},
-}
-RIGHT = torch.tensor([[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1], [1, 0, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0]])
-HOLES = torch.tensor([[1, 0, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1], [1, 0, 0, 0, 0, 1]])
-LEFT = RIGHT.flip(1)
-
 
 @pytest.fixture(autouse=True)
 def packs_any_padding(monkeypatch):
-    """Small models gain nothing from packing, and would not pack."""
-    monkeypatch.setattr("modeling_roformer.unpadding.LEAST_SAVED", 1)
-
-
-def make_batch(mask):
-    generator = torch.Generator().manual_seed(1)
-    ids, segments = (torch.randint(low, high, mask.shape, generator=generator) for low, high in ((5, 90), (0, 2)))
-    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": segments}
+    pack_any_padding(monkeypatch)
 
 
 def tokens_computed(model, **inputs):
@@ -56,139 +32,33 @@ def tokens_computed(model, **inputs):
     return seen[0]
 
 
-@torch.no_grad()
-def assert_unpads_to_the_same(model, atol=2e-5, **inputs):
-    is_token = inputs["attention_mask"] != 0
-    found = model(**inputs, unpad_inputs=True).last_hidden_state
-    expected = model(**inputs, unpad_inputs=False).last_hidden_state
-    torch.testing.assert_close(found[is_token], expected[is_token], atol=atol, rtol=0)
-    assert not found[~is_token].any()
-    assert tokens_computed(model, **inputs, unpad_inputs=True) == is_token.sum()
-
-
-@pytest.mark.parametrize("mask", [RIGHT, HOLES], ids=["right", "holes"])
-@pytest.mark.parametrize(
-    ("variant", "implementation"), [*((name, "sdpa") for name in VARIANTS), ("plain", "eager"), ("dynamic", "eager")]
-)
-def test_outputs_are_the_same(variant, mask, implementation):
-    model = small_model(attn_implementation=implementation, **VARIANTS[variant])
-    assert_unpads_to_the_same(model, **make_batch(mask))
-
-
-@max_examples(40)
-@given(data=st.data())
-def test_any_mask_and_positions(data):
-    b, s = data.draw(st.integers(1, 5)), data.draw(st.integers(2, 12))
-    tokens = st.lists(st.booleans(), min_size=s - 1, max_size=s - 1)
-    mask = torch.tensor([[True, *data.draw(tokens)] for _ in range(b)])
-    dtype = data.draw(st.sampled_from([torch.bool, torch.long, torch.float32]))
-    batch = make_batch(mask.to(dtype))
-    rows = data.draw(st.sampled_from([0, 1, b]))
-    if rows:
-        batch["position_ids"] = torch.randint(0, 500, (rows, s), generator=torch.Generator().manual_seed(s))
-    assert_unpads_to_the_same(small_model(rotary_value=data.draw(st.booleans())), **batch)
-
-
-@pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_gradients_are_the_same(variant, sparse, checkpointing):
-    head = "RoFormerForCausalLM" if variant == "decoder" else "RoFormerForMaskedLM"
-    fields = {**VARIANTS[variant], "sparse_prediction": sparse}
-    batch = make_batch(HOLES)
-    labels = batch["input_ids"].masked_fill(HOLES == 0, -100)
-    if variant == "decoder":  # the token after a hole is predicted from the hole
-        labels[:, 1:].masked_fill_(HOLES[:, :-1] == 0, -100)
-    gradients, losses = [], []
-    for unpad in (True, False):
-        model = small_model(head, **fields, unpad_inputs=unpad, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
-        model.train()
-        if checkpointing:
-            model.gradient_checkpointing_enable()
-        losses.append(model(**batch, labels=labels).loss)
-        losses[-1].backward()
-        gradients.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
-    torch.testing.assert_close(*losses, atol=1e-5, rtol=0)
-    assert gradients[0].keys() == gradients[1].keys()
-    for name in gradients[0]:
-        torch.testing.assert_close(gradients[0][name], gradients[1][name], atol=2e-5, rtol=1e-3, msg=name)
-
-
 def test_dropout_is_applied():
     model = small_model(attention_probs_dropout_prob=0.5, hidden_dropout_prob=0, unpad_inputs=True).train()
     one, other = (model(**make_batch(RIGHT)).last_hidden_state[RIGHT.bool()] for _ in range(2))
     assert (one - other).abs().max() > 1e-2
 
 
-def test_embeddings_may_come_instead_of_ids():
-    model, batch = small_model(), make_batch(HOLES)
-    embeddings = model.embeddings.word_embeddings(batch.pop("input_ids"))
-    assert_unpads_to_the_same(model, **batch, inputs_embeds=embeddings)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {},
-        {"prefix_lm": True, "is_decoder": True},
-        {"is_decoder": True},
-        {"is_decoder": True, "use_cache": False, "attn_implementation": "eager"},
-        {"chunk_size_feed_forward": 1},
-    ],
-)
-@pytest.mark.parametrize("mask", [RIGHT, LEFT, HOLES, torch.ones(2, 5, dtype=torch.long)])
-@pytest.mark.parametrize("asked", [{}, {"output_attentions": True}, {"output_hidden_states": True}])
-def test_outputs_on_request_are_right(fields, mask, asked):
-    """A call whose padding cannot be left out is computed with it."""
-    batch = make_batch(mask)
-    outputs = []
-    for unpad in (True, False):
-        model = small_model(**fields, unpad_inputs=unpad)
-        with torch.no_grad():
-            outputs.append(model(**batch, **asked))
-    found, expected = outputs
-    assert list(found.keys()) == list(expected.keys())
-    is_token = mask.bool()
-    torch.testing.assert_close(
-        found.last_hidden_state[is_token], expected.last_hidden_state[is_token], atol=2e-5, rtol=0
-    )
-    *layers, last = found.get("hidden_states") or (found.last_hidden_state,)
-    assert torch.equal(last, found.last_hidden_state)
-    for one, other in zip(layers, (expected.get("hidden_states") or ())[:-1], strict=True):
-        assert torch.equal(one, other)
-    for one, other in zip(found.get("attentions") or (), expected.get("attentions") or (), strict=True):
-        assert torch.equal(one, other)
-
-
 @torch.no_grad()
-@pytest.mark.parametrize("mask", [RIGHT, LEFT, HOLES], ids=["right", "left", "holes"])
+@pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize(
-    "fields",
-    [{}, {"attention_type": "linear"}, {"position_encoding": "learned"}, {"is_decoder": True, "use_cache": False}],
-    ids=["default", "linear", "learned", "decoder"],
-)
-def test_outputs_at_padding_are_zero_where_it_is_left_out(fields, mask):
-    """Texts that begin with padding are computed with it: their first position may be read."""
-    model, batch = small_model(**fields), make_batch(mask)
-    found, is_packed = model(**batch).last_hidden_state, bool(mask[:, 0].all())
-    assert found[mask == 0].any() != is_packed
-    assert found[mask == 1].abs().min() > 0
-
-
-@torch.no_grad()
-@pytest.mark.parametrize(
-    ("fields", "asked"),
+    ("fields", "options"),
     [
-        ({"unpad_inputs": False}, {}),
-        ({"prefix_lm": True}, {}),
-        ({"is_decoder": True}, {}),
-        ({"chunk_size_feed_forward": 1}, {}),
-        ({}, {"output_hidden_states": True}),
         ({}, {"output_attentions": True}),
+        ({}, {"output_hidden_states": True}),
+        ({}, {"unpad_inputs": False}),
+        ({"unpad_inputs": False}, {}),
+        (DECODER, {}),
+        ({**DECODER, "prefix_lm": True}, {"output_hidden_states": True}),
+        ({"chunk_size_feed_forward": 1}, {"output_attentions": True}),
     ],
 )
-def test_outputs_at_padding_are_computed_otherwise(fields, asked):
-    assert small_model(**fields)(**make_batch(RIGHT), **asked).last_hidden_state.abs().min() > 0
+def test_padding_is_computed_where_rows_are_needed(fields, options, mask):
+    model, batch = small_model(**fields), make_batch(MASKS[mask])
+    found = model(**batch, **options)
+    expected = model(**batch, **{**options, "unpad_inputs": False})
+    assert found.last_hidden_state.abs().min() > 0
+    for name in ("last_hidden_state", *(option.removeprefix("output_") for option in options if "output" in option)):
+        torch.testing.assert_close(found[name], expected[name], atol=0, rtol=0)
 
 
 @pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["eager", "compiled"])
@@ -252,7 +122,7 @@ def test_heads_that_read_padding_learn_the_same(head, fields, mask):
         batch |= {"start_positions": positions, "end_positions": positions + 1}
     else:
         batch["labels"] = batch["input_ids"]
-    model = small_model(head, **fields, hidden_dropout_prob=0, attention_probs_dropout_prob=0).train()
+    model = small_model(head, **fields, **NO_DROPOUT).train()
     found, loss = loss_and_gradients(model, **batch, unpad_inputs=True)
     expected, expected_loss = loss_and_gradients(model, **batch)
     torch.testing.assert_close(loss, expected_loss, atol=1e-5, rtol=0)
@@ -273,29 +143,6 @@ def test_padding_is_left_out_where_no_label_lies_on_it(head, fields):
         assert tokens_computed(model, **batch, labels=labels) == RIGHT.sum()
         already_shifted = {"labels": labels, "shift_labels": batch["input_ids"]}
         assert tokens_computed(model, **batch, **already_shifted) == RIGHT.numel()
-
-
-@pytest.mark.parametrize("mask", [RIGHT, LEFT, HOLES], ids=["right", "left", "holes"])
-@pytest.mark.parametrize(
-    ("head", "fields"),
-    [
-        ("RoFormerForSequenceClassification", {}),
-        ("RoFormerForMultipleChoice", {}),  # reads the last position, padding or not
-        ("RoFormerForMultipleChoice", {"summary_type": "first"}),
-        ("RoFormerForMultipleChoice", {"summary_type": "mean"}),
-        ("RoFormerModel", {"add_pooling_layer": True, "pooler_activation": "tanh"}),
-    ],
-)
-def test_outputs_of_a_whole_text_are_the_same(head, fields, mask):
-    batch = make_batch(mask)
-    if head == "RoFormerForMultipleChoice":
-        batch = {name: x[:, None] for name, x in batch.items()}
-    outputs = []
-    for unpad in (True, False):
-        with torch.no_grad():
-            model = small_model(head, **fields, unpad_inputs=unpad)
-            outputs.append(model(**batch)["pooler_output" if head == "RoFormerModel" else "logits"])
-    torch.testing.assert_close(*outputs, atol=2e-5, rtol=0)
 
 
 @pytest.mark.slow
