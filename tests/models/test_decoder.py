@@ -5,25 +5,18 @@ from collections import Counter
 import pytest
 import torch
 import transformers.models.roformer.modeling_roformer as theirs
+from cases import DECODER, NO_DROPOUT
 from helpers.messages import refused
 from helpers.small_models import small_model
+from test_cache import greedy
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import DynamicCache, StaticCache
 
-DECODER = {"vocab_size": 120, "is_decoder": True, "initializer_range": 0.3}
-KINDS = {
-    "causal": {},
-    "prefix": {"prefix_lm": True},
-    "rotary_value": {"rotary_value": True},
-    "learned": {"position_encoding": "learned", "max_position_embeddings": 40},
-    "sinusoidal prefix": {"position_encoding": "sinusoidal", "prefix_lm": True},
-    "no positions": {"position_encoding": "none"},
-}
-STATIC = {"cache_implementation": "static", "disable_compile": True}
+KINDS = {"causal": {}, "prefix": {"prefix_lm": True}}
 
 
 def make_model(seed=2, **fields):
-    model = small_model("RoFormerForCausalLM", seed, **{**DECODER, **fields}).double()
+    model = small_model("RoFormerForCausalLM", seed, **{"vocab_size": 120, **DECODER, **fields}).double()
     model.generation_config.eos_token_id = None
     model.generation_config.pad_token_id = 0
     return model
@@ -33,21 +26,9 @@ def prompt(b=2, s=9):
     return torch.randint(5, 120, (b, s), generator=torch.Generator().manual_seed(5))
 
 
-def naive_greedy(model, ids, steps, segments=None):
-    """Greedy decoding that computes everything anew for each word."""
-    segments = torch.zeros_like(ids) if segments is None else segments
-    for _ in range(steps):
-        with torch.no_grad():
-            logits = model(ids, token_type_ids=segments, use_cache=False).logits[:, -1]
-        ids = torch.cat([ids, logits.argmax(-1, keepdim=True)], dim=1)
-        new = torch.ones_like(ids[:, :1]) if model.config.prefix_lm else segments[:, -1:]
-        segments = torch.cat([segments, new], dim=1)
-    return ids
-
-
 def make_cross_pair():
-    their_model = small_model(theirs.RoFormerForCausalLM, seed=2, **DECODER, add_cross_attention=True).double()
-    our_model = small_model("RoFormerForCausalLM", **DECODER, add_cross_attention=True).double()
+    their_model = small_model(theirs.RoFormerForCausalLM, vocab_size=120, **DECODER, add_cross_attention=True).double()
+    our_model = small_model("RoFormerForCausalLM", vocab_size=120, **DECODER, add_cross_attention=True).double()
     our_model.load_state_dict(their_model.state_dict())
     return our_model, their_model
 
@@ -64,16 +45,6 @@ def test_cross_attention_equals_transformers():
     torch.testing.assert_close(one.logits, other.logits, atol=1e-9, rtol=0)
     for a, b in zip(one.cross_attentions, other.cross_attentions, strict=True):
         torch.testing.assert_close(a, b, atol=1e-9, rtol=0)
-
-
-def test_cross_attention_with_a_cache_is_the_same():
-    model, _ = make_cross_pair()
-    ids, encoded = prompt(s=8), torch.randn(2, 7, 32, dtype=torch.float64)
-    with torch.no_grad():
-        expected = model(ids, encoder_hidden_states=encoded, use_cache=False).logits
-        first = model(ids[:, :5], encoder_hidden_states=encoded, use_cache=True)
-        second = model(ids[:, 5:], encoder_hidden_states=encoded, past_key_values=first.past_key_values)
-    torch.testing.assert_close(torch.cat([first.logits, second.logits], 1), expected, atol=1e-9, rtol=0)
 
 
 def test_cross_attention_that_the_model_lacks_is_refused():
@@ -139,35 +110,13 @@ def test_prefix_mask_written_out(implementation, segments):
     torch.testing.assert_close(explicit, found.logits, atol=1e-9, rtol=0)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("cache", [{}, {"use_cache": False}, STATIC], ids=["dynamic", "none", "static"])
-def test_greedy_is_what_it_should_be(kind, cache):
-    model = make_model(**KINDS[kind])
-    with torch.no_grad():
-        found = model.generate(prompt(), max_new_tokens=12, do_sample=False, **cache)
-    assert found.tolist() == naive_greedy(model, prompt(), 12).tolist()
-
-
 def test_prefix_generation_goes_on_from_given_segments():
     """The first words of the answer may be given: they are segment 1 of the prompt."""
     model = make_model(prefix_lm=True)
     segments = torch.tensor([[0] * 6 + [1] * 3] * 2)
-    expected = naive_greedy(model, prompt(), 8, segments).tolist()
+    expected = greedy(model, prompt(), 8, segments).tolist()
     for given in (segments, segments[:, :6]):
         found = model.generate(prompt(), token_type_ids=given, max_new_tokens=8, do_sample=False)
-        assert found.tolist() == expected
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("segments", [None, [[0] * 6 + [1] * 3]])
-def test_assisted_decoding_is_greedy_decoding(kind, segments):
-    """Candidates are tried several at once; they see what they would see one by one."""
-    model, other = make_model(**KINDS[kind]), make_model(**KINDS[kind], seed=3)
-    token_type_ids = None if segments is None else torch.tensor(segments)
-    ids = torch.randint(5, 20, (1, 9), generator=torch.Generator().manual_seed(0))  # few words, which recur
-    expected = naive_greedy(model, ids, 12, token_type_ids).tolist()
-    for how in ({"prompt_lookup_num_tokens": 3}, {"assistant_model": other}):
-        found = model.generate(ids, token_type_ids=token_type_ids, max_new_tokens=12, do_sample=False, **how)
         assert found.tolist() == expected
 
 
@@ -186,15 +135,6 @@ def test_an_assistant_knows_the_segments():
     assert calls["prefix"] == calls["causal"] < 12
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_generation_from_embeddings(kind):
-    model = make_model(**KINDS[kind])
-    with torch.no_grad():
-        embedded = model.get_input_embeddings()(prompt())
-        found = model.generate(inputs_embeds=embedded, max_new_tokens=8, do_sample=False)
-    assert found.tolist() == naive_greedy(model, prompt(), 8)[:, 9:].tolist()
-
-
 def test_a_prefix_is_not_read_in_chunks():
     """Its first words would not see the last ones."""
     model = make_model(prefix_lm=True)
@@ -202,44 +142,7 @@ def test_a_prefix_is_not_read_in_chunks():
         model.generate(prompt(), max_new_tokens=2, prefill_chunk_size=4)
     model = make_model()
     found = model.generate(prompt(), max_new_tokens=8, do_sample=False, prefill_chunk_size=4)
-    assert found.tolist() == naive_greedy(model, prompt(), 8).tolist()
-
-
-@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_left_padding_changes_nothing(kind, implementation):
-    model = make_model(**KINDS[kind], attn_implementation=implementation)
-    ids = torch.nn.functional.pad(prompt(), (5, 0))
-    mask = torch.nn.functional.pad(torch.ones_like(prompt()), (5, 0))
-    ids[1, :3] = torch.tensor([7, 8, 9])  # the second prompt is longer
-    mask[1, :5], ids[1, 3:5] = torch.tensor([1, 1, 1, 1, 1]), torch.tensor([10, 11])
-    with torch.no_grad():
-        found = model.generate(ids, attention_mask=mask, max_new_tokens=8, do_sample=False)
-    assert found[0, 5:].tolist() == naive_greedy(model, prompt()[:1], 8)[0].tolist()
-    assert found[1].tolist() == naive_greedy(model, ids[1:], 8)[0].tolist()
-
-
-@pytest.mark.parametrize("options", [{"num_beams": 4, "do_sample": False}, {"do_sample": True}])
-@pytest.mark.parametrize("kind", KINDS)
-def test_beams_and_sampling_are_the_same_with_and_without_cache(kind, options):
-    model, found = make_model(**KINDS[kind]), []
-    for use_cache in (True, False):
-        torch.manual_seed(11)
-        found.append(model.generate(prompt(), max_new_tokens=8, use_cache=use_cache, **options).tolist())
-    assert found[0] == found[1]
-
-
-def test_a_cache_continued_by_several_words_is_the_same():
-    for kind, fields in KINDS.items():
-        model = make_model(**fields)
-        ids = prompt(s=10)
-        segments = torch.tensor([[0] * 4 + [1] * 6] * 2)
-        with torch.no_grad():
-            expected = model(ids, token_type_ids=segments, use_cache=False).logits
-            first = model(ids[:, :4], token_type_ids=segments[:, :4], use_cache=True)
-            second = model(ids[:, 4:], token_type_ids=segments[:, 4:], past_key_values=first.past_key_values)
-        found = torch.cat([first.logits, second.logits], 1)
-        torch.testing.assert_close(found, expected, atol=1e-9, rtol=0, msg=kind)
+    assert found.tolist() == greedy(model, prompt(), 8).tolist()
 
 
 @pytest.mark.parametrize(
@@ -295,9 +198,6 @@ def test_the_cache_has_two_names(fields):
     for call in (model, model.generate):
         with refused(ValueError, "cache", "past_key_values", "PEFT 0.22"):  # PEFT 0.21 gives both to transformers 5.24
             call(ids, cache=cache, past_key_values=cache)
-
-
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 def make_prefix(p=5):

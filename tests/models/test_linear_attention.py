@@ -276,23 +276,6 @@ def test_rotated_before_the_map_they_do_in_the_mean():
     assert errors[1] < errors[0] / 8
 
 
-@pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("name", MAPS)
-def test_padding_left_out_changes_nothing(name, direction):
-    model = make_model(name, num_hidden_layers=2, **DIRECTIONS[direction]).double()
-    ids, mask = make_ids(4, 80), torch.ones(4, 80, dtype=torch.long)
-    for row, length in enumerate((80, 7, 66, 7)):
-        mask[row, length:] = 0
-    mask[2, 30:40] = 0
-    with torch.no_grad():
-        expected, found = (model(ids, mask, unpad_inputs=on).last_hidden_state for on in (False, True))
-    torch.testing.assert_close(found[mask.bool()], expected[mask.bool()], atol=1e-9, rtol=0)
-    for row in (0, 1, 3):
-        with torch.no_grad():
-            alone = model(ids[row, : mask[row].sum()][None]).last_hidden_state[0]
-        torch.testing.assert_close(found[row, : len(alone)], alone, atol=1e-9, rtol=0)
-
-
 @pytest.mark.parametrize("fields", DIRECTIONS.values(), ids=DIRECTIONS)
 @pytest.mark.parametrize("name", MAPS)
 def test_gradients(name, fields):
@@ -371,15 +354,6 @@ def test_scaled_positions(rope):
                 torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
             else:
                 assert (scaled(ids).last_hidden_state - plain(ids).last_hidden_state).abs().max() > 1e-3
-
-
-def test_frequencies_are_trained():
-    for name in ("elu", "favor"):
-        model = make_model(name, RoFormerForMaskedLM, trainable_rope=True).train()
-        ids = make_ids(2, 20)
-        model(ids, labels=ids).loss.backward()
-        assert model.roformer.encoder.log_inv_freq_offset.grad.abs().max() > 0
-        assert len(model.roformer.encoder.log_inv_freq_offset) == (12 if name == "favor" else 8)
 
 
 @pytest.mark.parametrize("name", MAPS)
@@ -562,44 +536,6 @@ def make_decoder(name, **more):
     return model
 
 
-@pytest.mark.parametrize("name", MAPS)
-def test_generation_with_the_state_is_generation_without_it(name):
-    """Token for token, greedy and by beams, and texts with padding on their left as by themselves."""
-    model = make_decoder(name)
-    ids, new = make_ids(3, 80), dict(max_new_tokens=12, min_new_tokens=12)
-    mask = torch.ones_like(ids)
-    ids[0, :30], mask[0, :30] = 0, 0
-    inputs = {"input_ids": ids, "attention_mask": mask}
-    expected = model.generate(**inputs, **new, use_cache=False)
-    assert torch.equal(model.generate(**inputs, **new), expected)
-    assert torch.equal(model.generate(ids[:1, 30:], **new)[:, -12:], expected[:1, -12:])
-    beams = dict(**new, num_beams=3, num_return_sequences=2)
-    assert torch.equal(model.generate(**inputs, **beams), model.generate(**inputs, **beams, use_cache=False))
-
-
-@pytest.mark.parametrize("name", MAPS)
-def test_logits_step_by_step(name):
-    """One token at a time, or some of them, give what all at once do."""
-    model, ids = make_decoder(name).double(), make_ids(2, 140)
-    mask = torch.ones_like(ids)
-    mask[0, :9] = 0
-    with torch.no_grad():
-        expected = model(ids, attention_mask=mask, use_cache=False).logits
-        for parts in ([1] * 140, [70, 1, 1, 68], [3, 137]):
-            cache, done, logits = None, 0, []
-            for part in parts:
-                outputs = model(
-                    ids[:, done : done + part],
-                    attention_mask=mask[:, : done + part],
-                    past_key_values=cache,
-                    use_cache=True,
-                )
-                cache, done = outputs.past_key_values, done + part
-                logits.append(outputs.logits)
-                assert cache.get_seq_length() == done
-            assert (torch.cat(logits, dim=1) - expected)[mask.bool()].abs().max() < 1e-9
-
-
 def test_a_cache_is_continued_after_a_call_that_returned_matrices():
     model, ids = make_decoder("softmax").double(), make_ids(1, 80)
     with torch.no_grad():
@@ -663,26 +599,6 @@ def test_a_key_larger_than_all_before_it():
     torch.testing.assert_close(torch.cat(logits, 1), together, atol=5e-3, rtol=1e-3)
 
 
-def test_cross_attention_stays_softmax():
-    model = make_decoder("elu", add_cross_attention=True).double()
-    ids, encoder = make_ids(2, 9), torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(4)).double()
-    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
-    with torch.no_grad():
-        expected = model(ids, encoder_hidden_states=encoder, encoder_attention_mask=mask).logits
-        cache, logits = None, []
-        for i in range(9):
-            outputs = model(
-                ids[:, i : i + 1],
-                encoder_hidden_states=encoder,
-                encoder_attention_mask=mask,
-                past_key_values=cache,
-                use_cache=True,
-            )
-            cache = outputs.past_key_values
-            logits.append(outputs.logits)
-    torch.testing.assert_close(torch.cat(logits, 1), expected, atol=1e-9, rtol=0)
-
-
 def test_operations_that_need_a_cropped_cache_are_refused():
     model, ids = make_decoder("elu"), make_ids(1, 6)
     cache = model(ids, use_cache=True).past_key_values
@@ -714,14 +630,6 @@ def test_a_model_without_layers_takes_back_its_cache():
     second = model(ids[:, 4:], past_key_values=first.past_key_values)
     both = torch.cat([first.last_hidden_state, second.last_hidden_state], dim=1)
     assert torch.equal(both, model(ids, use_cache=False).last_hidden_state)
-
-
-def test_a_model_without_positions_generates():
-    config = small_config(num_hidden_layers=1, **fields_of("elu"), is_decoder=True, position_encoding="none")
-    model = RoFormerForCausalLM(config).eval()
-    ids = make_ids(2, 7)
-    new = dict(max_new_tokens=4, min_new_tokens=4, pad_token_id=0)
-    assert torch.equal(model.generate(ids, **new), model.generate(ids, **new, use_cache=False))
 
 
 # Bad input
@@ -760,20 +668,6 @@ def test_masks_of_pairs_are_refused():
         model(make_ids(2, 5), attention_mask=torch.ones(2, 1, 5, 5))
     with refused(ValueError, "attention_mask", (2, 4), (2, 5)):
         model(make_ids(2, 5), attention_mask=torch.ones(2, 4))
-
-
-@pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("name", MAPS)
-def test_a_row_without_tokens_is_finite(name, direction):
-    model = make_model(name, RoFormerForMaskedLM, **DIRECTIONS[direction])
-    ids, mask = make_ids(2, 70), torch.ones(2, 70, dtype=torch.long)
-    mask[0] = 0
-    _, found, outputs = attention_of(model, input_ids=ids, attention_mask=mask)
-    assert not found[0].any() and outputs.logits.isfinite().all()
-    alone = model(ids[1:]).logits
-    torch.testing.assert_close(outputs.logits[1:], alone, atol=1e-4, rtol=0)
-    model(ids, attention_mask=mask, labels=ids).loss.backward()
-    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
 
 def test_a_nezha_has_no_linear_attention():
