@@ -16,7 +16,7 @@ from peft import LoraConfig, PeftModel, PrefixTuningConfig, get_peft_model
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, Trainer, TrainingArguments
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 from modeling_roformer import (
     NezhaConfig,
@@ -269,48 +269,7 @@ def test_a_sharded_model_trains_alike(variant, mesh):
 # Training.
 
 
-def test_gradient_checkpointing_in_the_trainer_trains_alike(variant, tmp_path):
-    examples = [{"input_ids": ids, "labels": ids} for ids in make_ids(8)]
-    states = []
-    for checkpointing in (False, True):
-        model = make_model(variant, **NO_DROPOUT)
-        arguments = TrainingArguments(
-            str(tmp_path),
-            max_steps=3,
-            per_device_train_batch_size=4,
-            learning_rate=1e-2,
-            seed=0,
-            use_cpu=True,
-            gradient_checkpointing=checkpointing,
-            save_strategy="no",
-            report_to=[],
-            disable_tqdm=True,
-        )
-        Trainer(model, arguments, train_dataset=examples).train()
-        assert any(layer.gradient_checkpointing for layer in model.base_model.encoder.layer) == checkpointing
-        states.append(model.state_dict())
-    for name, tensor in make_model(variant, **NO_DROPOUT).state_dict().items():
-        torch.testing.assert_close(states[1][name], states[0][name], rtol=0, atol=1e-5, msg=name)
-        if "query.weight" in name:
-            assert not torch.equal(states[0][name], tensor)
-
-
 # Half precision.
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_loading_in_half_precision(variant, saved, dtype, tmp_path):
-    folder, expected = saved(variant)
-    loaded = auto_class(variant).from_pretrained(folder, dtype=dtype)
-    # Trained frequencies stay in float32: see test_trainable_rope.py.
-    dtypes = {p.dtype for name, p in loaded.named_parameters() if "inv_freq" not in name}
-    assert dtypes == {getattr(torch, dtype)}
-    found = logits(loaded, make_ids())
-    assert found.dtype == getattr(torch, dtype)
-    spread = expected.std().item()
-    assert (found.float() - expected).abs().mean() < (0.01 if dtype == "float16" else 0.05) * spread
-    loaded.save_pretrained(tmp_path)
-    assert AutoConfig.from_pretrained(tmp_path).dtype == getattr(torch, dtype)
 
 
 @pytest.mark.parametrize("length", [16, 1000])

@@ -2,13 +2,11 @@
 
 import copy
 import functools
-import json
 import math
 import subprocess
 import sys
 from itertools import product
 
-import onnxruntime
 import pytest
 import torch
 from helpers.absent_package import run_without_package
@@ -17,10 +15,10 @@ from helpers.properties import max_examples
 from helpers.small_models import small_config, small_model
 from hypothesis import example, given
 from hypothesis import strategies as st
-from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, DynamicCache, StaticCache
+from transformers import AutoConfig, AutoModelForMaskedLM, DynamicCache, StaticCache
 from transformers.utils import logging
 
-from modeling_roformer import NezhaConfig, RoFormerForCausalLM, RoFormerForMaskedLM, RoFormerModel
+from modeling_roformer import RoFormerForCausalLM, RoFormerForMaskedLM, RoFormerModel
 from modeling_roformer.hub.remote_code import files_with_code
 from modeling_roformer.linear_attention import LinearAttentionCache
 
@@ -356,22 +354,6 @@ def test_scaled_positions(rope):
                 assert (scaled(ids).last_hidden_state - plain(ids).last_hidden_state).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("name", MAPS)
-def test_saved_and_loaded(name, tmp_path):
-    model = make_model(name, RoFormerForMaskedLM, linear_seed=5)
-    model.save_pretrained(tmp_path)
-    saved = json.loads((tmp_path / "config.json").read_text())
-    assert (saved["model_type"], saved["attention_type"]) == ("roformer_x", "linear")
-    loaded = AutoModelForMaskedLM.from_pretrained(tmp_path)
-    assert type(loaded) is RoFormerForMaskedLM and loaded.config.linear_feature_map == name.split()[0]
-    ids = make_ids(2, 9)
-    with torch.no_grad():
-        assert torch.equal(loaded(ids).logits, model(ids).logits)
-    half = AutoModel.from_pretrained(tmp_path, dtype="bfloat16")
-    assert half(ids).last_hidden_state.dtype == torch.bfloat16
-    assert AutoConfig.from_pretrained(tmp_path).to_diff_dict() == model.config.to_diff_dict()
-
-
 @pytest.fixture
 def warnings_of_loading(caplog):
     """Warnings of loading, as a function: a class and arguments in, text out."""
@@ -445,32 +427,6 @@ def test_sums_are_not_rounded_under_autocast():
     assert (found.double() - expected).abs().max() < 0.02 * expected.abs().max()
 
 
-def assert_compiles(model, **how):
-    compiled = torch.compile(model, fullgraph=True, **how)
-    mask = torch.ones(2, 150, dtype=torch.long)
-    mask[1, 100:] = 0
-    for s in (150, 40):
-        ids = make_ids(2, s)
-        with torch.no_grad():
-            found, expected = compiled(ids, mask[:, :s]).logits, model(ids, mask[:, :s]).logits
-        torch.testing.assert_close(found, expected, atol=2e-4, rtol=0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "direction"), [*((name, "bidirectional") for name in MAPS), ("elu", "causal"), ("softmax", "causal")]
-)
-def test_compiled_as_one_graph(name, direction):
-    """For every length; by the compiler's first half, the second takes a minute."""
-    model = make_model(name, RoFormerForMaskedLM, **DIRECTIONS[direction], use_cache=False)
-    assert_compiles(model, dynamic=True, backend="aot_eager")
-
-
-@pytest.mark.slow
-def test_compiled():
-    assert_compiles(make_model("softmax", RoFormerForMaskedLM, is_decoder=True, use_cache=False))
-
-
 @pytest.mark.slow
 def test_a_compiled_model_is_trained():
     model = make_model("favor", RoFormerForMaskedLM, linear_redraw_interval=1, hidden_dropout_prob=0.0).train()
@@ -481,50 +437,6 @@ def test_a_compiled_model_is_trained():
     model(ids, labels=ids).loss.backward()
     for found, expected in zip(gradients, (p.grad for p in model.parameters() if p.grad is not None), strict=True):
         torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
-
-
-def make_batch(b, s):
-    mask = torch.ones(b, s, dtype=torch.long)
-    mask[0, s // 2 + 1 :] = 0
-    return {"input_ids": make_ids(b, s), "attention_mask": mask}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("name", MAPS)
-def test_torch_export(name, direction):
-    """For every batch and length of a range, which torch must be able to prove."""
-    # In float64: the order of float32's sums decides the fourth digit of FAVOR's logits at 4,096 tokens.
-    model = make_model(name, RoFormerForMaskedLM, **DIRECTIONS[direction], use_cache=False).double()
-    batch = make_batch(3, 150)
-    b, s = torch.export.Dim("b", min=1, max=64), torch.export.Dim("s", min=2, max=4096)
-    dynamic = {name: {0: b, 1: s} for name in batch}
-    program = torch.export.export(model, (), batch, dynamic_shapes=dynamic).module()
-    for shape in ((1, 2), (1, 7), (3, 64), (2, 65), (5, 133), (1, 4096)):
-        batch = make_batch(*shape)
-        with torch.no_grad():
-            torch.testing.assert_close(
-                program(**batch)["logits"], model(**batch, unpad_inputs=False).logits, atol=1e-9, rtol=0
-            )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "direction"),
-    [*((name, "bidirectional") for name in MAPS), *((name, "causal") for name in MAPS if name != "favor before")],
-)
-@pytest.mark.filterwarnings("ignore:.*will not be used, since it shares", "ignore:.*LeafSpec.*:FutureWarning")
-def test_onnx_runtime_gives_the_same_logits(name, direction, tmp_path):
-    model = make_model(name, RoFormerForMaskedLM, **DIRECTIONS[direction], use_cache=False)
-    batch = make_batch(3, 150)
-    dynamic = {name: {0: "batch", 1: "length"} for name in batch}
-    torch.onnx.export(model, (), tmp_path / "model.onnx", kwargs=batch, dynamic_shapes=dynamic, dynamo=True)
-    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
-    for shape in ((1, 7), (5, 133)):
-        batch = make_batch(*shape)
-        found = session.run(None, {name: x.numpy() for name, x in batch.items()})[0]
-        with torch.no_grad():
-            torch.testing.assert_close(torch.from_numpy(found), model(**batch).logits, atol=1e-3, rtol=0)
 
 
 # Generation: a state of constant size in place of keys and values
@@ -668,9 +580,3 @@ def test_masks_of_pairs_are_refused():
         model(make_ids(2, 5), attention_mask=torch.ones(2, 1, 5, 5))
     with refused(ValueError, "attention_mask", (2, 4), (2, 5)):
         model(make_ids(2, 5), attention_mask=torch.ones(2, 4))
-
-
-def test_a_nezha_has_no_linear_attention():
-    with refused(ValueError, 'attention_type="linear"', "RoFormer"):
-        NezhaConfig(attention_type="linear")
-    assert "attention_type" not in NezhaConfig(attention_type="softmax").to_dict()

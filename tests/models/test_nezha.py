@@ -352,77 +352,7 @@ def test_the_pooler_is_left_out_on_request(tmp_path, said):
     torch.testing.assert_close(outputs.last_hidden_state, model(make_ids(1, 9)).last_hidden_state)
 
 
-def test_models_of_one_config_do_not_disturb_each_other():
-    config = NezhaConfig(**SIZES)
-    language_model, classifier = NezhaForMaskedLM(config), NezhaForSequenceClassification(config)
-    assert language_model(make_ids(1, 4)).logits.shape == (1, 4, 80)
-    assert classifier(make_ids(1, 4)).logits.shape == (1, 2)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision(dtype, tmp_path):
-    model = make_model(max_relative_position=2)
-    model.save_pretrained(tmp_path)
-    half = AutoModelForMaskedLM.from_pretrained(tmp_path, dtype=dtype)
-    ids = make_ids(1, 900)  # most of a row lies beyond the farthest distance: a long sum
-    with torch.no_grad():
-        exact, rounded = model(ids).logits, half(ids).logits
-    assert rounded.dtype == dtype
-    cosine = F.cosine_similarity(rounded.float().flatten(), exact.flatten(), dim=0)
-    assert cosine > (0.9995 if dtype == torch.bfloat16 else 0.99999), cosine
-
-
 # Calls
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_padding_changes_nothing(side):
-    model = make_model()
-    texts = [make_ids(30)[:n] for n in (30, 11, 1)]
-    pad = {"left": lambda x: F.pad(x, (30 - len(x), 0)), "right": lambda x: F.pad(x, (0, 30 - len(x)))}[side]
-    ids, mask = (torch.stack([pad(x) for x in xs]) for xs in (texts, [torch.ones_like(x) for x in texts]))
-    with torch.no_grad():
-        batch = model(ids, attention_mask=mask).logits
-        unpadded = model(ids, attention_mask=mask, unpad_inputs=True).logits  # not done for relative positions
-        for row, keep, text in zip(batch, mask.bool(), texts, strict=True):
-            torch.testing.assert_close(row[keep], model(text[None]).logits[0], atol=1e-5, rtol=0)
-    assert torch.equal(unpadded, batch)
-
-
-def test_attentions_and_hidden_states():
-    model = make_model(NezhaModel)
-    outputs = model(make_ids(2, 12), output_attentions=True, output_hidden_states=True)
-    assert [tuple(x.shape) for x in outputs.attentions] == [(2, 2, 12, 12)] * 3
-    for probabilities in outputs.attentions:
-        torch.testing.assert_close(probabilities.sum(-1), torch.ones(2, 2, 12))
-    assert len(outputs.hidden_states) == 4
-    assert torch.equal(outputs.hidden_states[-1], outputs.last_hidden_state)
-
-
-@pytest.mark.slow
-def test_compiles_in_one_graph():
-    model = make_model()
-    ids, mask = make_ids(2, 12), torch.tensor([[1] * 12, [1] * 7 + [0] * 5])
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-    with torch.no_grad():
-        torch.testing.assert_close(compiled(ids, mask).logits, model(ids, mask).logits, atol=1e-5, rtol=0)
-
-
-@pytest.mark.slow
-def test_exports_with_any_batch_and_length():
-    model = make_model()
-    b, s = torch.export.Dim("b", min=1, max=64), torch.export.Dim("s", min=2, max=4096)
-    program = torch.export.export(
-        model,
-        (make_ids(2, 12),),
-        {"attention_mask": torch.ones(2, 12, dtype=torch.long)},
-        dynamic_shapes={"input_ids": {0: b, 1: s}, "attention_mask": {0: b, 1: s}},
-    )
-    ids, mask = make_ids(3, 40), torch.ones(3, 40, dtype=torch.long)
-    mask[1, 20:] = 0
-    with torch.no_grad():
-        found = program.module()(ids, attention_mask=mask).logits
-        torch.testing.assert_close(found, model(ids, mask).logits, atol=1e-5, rtol=0)
 
 
 # Heads
