@@ -41,6 +41,7 @@ POSITIONS = {
 # What is the same in an encoder and in a decoder, but for the pooler and chunks.
 LAYERS = {"plain": {}, "eager": EAGER, "V2": V2, "factorised": {"embedding_size": 16}, **POSITIONS, **LINEAR_MAPS}
 LAYERS["linear favor, rotary values"] = {**LINEAR_MAPS["linear favor"], "rotary_value": True}
+LAYERS["linear, trainable"] = {**LINEAR_MAPS["linear favor"], "trainable_rope": True}
 LAYERS["linear, no positions"] = {**LINEAR, "position_encoding": "none"}
 
 # Decoders whose words can be computed one by one, with a cache.

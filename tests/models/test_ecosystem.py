@@ -8,6 +8,7 @@ import torch.distributed as dist
 import transformers
 from accelerate import FullyShardedDataParallelPlugin
 from accelerate.utils.fsdp_utils import fsdp2_prepare_auto_wrap_policy
+from cases import DECODERS, NO_DROPOUT, make_ids, make_variant
 from helpers.messages import refused
 from helpers.seq2seq_models import marian_and_ours
 from helpers.small_models import small_config, small_model
@@ -19,26 +20,13 @@ from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 from modeling_roformer import (
-    NezhaConfig,
-    RoFormerConfig,
     RoFormerForSequenceClassification,
     RoFormerForTokenClassification,
     RoFormerForTripletMatching,
     RoFormerModel,
 )
 
-NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-VARIANTS = {
-    "plain": {},
-    "rotary_value": {"rotary_value": True},
-    "factorised": {"embedding_size": 16},
-    "v2": {"norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu"},
-    "yarn": {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}},
-    "trainable_rope": {"trainable_rope": True},
-    "gpt": {"is_decoder": True},
-    "sim": {"is_decoder": True, "prefix_lm": True, "add_pooling_layer": True, "pooler_activation": "linear"},
-    "nezha": None,
-}
+VARIANTS = ["plain", "rotary values", "factorised", "V2", "YaRN", "trainable", "plain decoder", "RoFormer-Sim", "NEZHA"]
 TARGETS = ["query", "key", "value"]
 
 
@@ -48,20 +36,12 @@ def variant(request):
 
 
 def make_model(variant, **fields):
-    config_class = NezhaConfig if variant == "nezha" else RoFormerConfig
-    config = small_config(
-        config_class, num_hidden_layers=3, initializer_range=0.2, **(VARIANTS[variant] or {}), **fields
-    )
-    torch.manual_seed(0)
-    return auto_class(variant).from_config(config).eval()
+    head = "ForCausalLM" if variant in DECODERS else "ForMaskedLM"
+    return make_variant(variant, head, num_hidden_layers=3, initializer_range=0.2, **fields).float()
 
 
 def auto_class(variant):
-    return AutoModelForCausalLM if variant in ("gpt", "sim") else AutoModelForMaskedLM
-
-
-def make_ids(b=2, s=12):
-    return torch.randint(5, 90, (b, s), generator=torch.Generator().manual_seed(1))
+    return AutoModelForCausalLM if variant in DECODERS else AutoModelForMaskedLM
 
 
 def logits(model, ids):
@@ -75,7 +55,7 @@ def logits(model, ids):
 def train_adapters(model, steps=3):
     """Train some steps, so that the adapters are no longer the identity."""
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=1.0)
-    ids = make_ids()
+    ids = make_ids(2, 12)
     for _ in range(steps):
         model.train()(input_ids=ids, labels=ids).loss.backward()
         optimizer.step()
@@ -84,9 +64,9 @@ def train_adapters(model, steps=3):
 
 def test_adapters_are_trained_and_nothing_else(variant):
     model = make_model(variant, **NO_DROPOUT)
-    before = logits(model, make_ids())
+    before = logits(model, make_ids(2, 12))
     adapted = get_peft_model(copy.deepcopy(model), LoraConfig(r=4, target_modules=TARGETS))
-    torch.testing.assert_close(logits(adapted, make_ids()), before, rtol=0, atol=0)
+    torch.testing.assert_close(logits(adapted, make_ids(2, 12)), before, rtol=0, atol=0)
     trainable = {name for name, p in adapted.named_parameters() if p.requires_grad}
     assert len(trainable) == 3 * len(TARGETS) * 2  # an A and a B for each
     assert all("lora_" in name and "attention.self" in name for name in trainable)
@@ -94,21 +74,21 @@ def test_adapters_are_trained_and_nothing_else(variant):
     train_adapters(adapted)
     changed = {name for name, p in adapted.named_parameters() if not torch.equal(p, start[name])}
     assert changed == trainable
-    assert (logits(adapted, make_ids()) - before).abs().max() > 1e-3
+    assert (logits(adapted, make_ids(2, 12)) - before).abs().max() > 1e-3
 
 
 def test_adapters_are_saved_loaded_and_merged(variant, tmp_path):
     model = make_model(variant, **NO_DROPOUT)
     adapted = get_peft_model(copy.deepcopy(model), LoraConfig(r=4, target_modules=TARGETS))
     train_adapters(adapted)
-    expected = logits(adapted, make_ids())
+    expected = logits(adapted, make_ids(2, 12))
     adapted.save_pretrained(tmp_path)
     loaded = PeftModel.from_pretrained(copy.deepcopy(model), tmp_path)
-    assert torch.equal(logits(loaded, make_ids()), expected)
+    assert torch.equal(logits(loaded, make_ids(2, 12)), expected)
     merged = loaded.merge_and_unload()
     assert type(merged) is type(model)
     assert merged.state_dict().keys() == model.state_dict().keys()
-    torch.testing.assert_close(logits(merged, make_ids()), expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(logits(merged, make_ids(2, 12)), expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -129,16 +109,19 @@ def test_a_task_trains_its_head_too(head, task, trained_too):
 # Prefixes (PEFT).
 
 
-@pytest.mark.parametrize("variant", ["gpt", "sim"])
+@pytest.mark.parametrize("variant", ["plain decoder", "RoFormer-Sim"])
 def test_a_prefix_of_a_decoder_is_trained_and_nothing_else(variant, tmp_path):
     torch.manual_seed(3)
     base = make_model(variant, **NO_DROPOUT)
-    before = logits(base, make_ids())
+    before = logits(base, make_ids(2, 12))
     config = PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=5)
     model = get_peft_model(copy.deepcopy(base), config)
     start = {name: x.detach().clone() for name, x in model.named_parameters()}
     optimizer = torch.optim.AdamW([x for x in model.parameters() if x.requires_grad], lr=0.05)
-    batch, losses = {"input_ids": make_ids(), "attention_mask": torch.ones_like(make_ids()), "labels": make_ids()}, []
+    batch, losses = (
+        {"input_ids": make_ids(2, 12), "attention_mask": torch.ones_like(make_ids(2, 12)), "labels": make_ids(2, 12)},
+        [],
+    )
     for _ in range(15):
         loss = model.train()(**batch).loss
         loss.backward()
@@ -149,10 +132,10 @@ def test_a_prefix_of_a_decoder_is_trained_and_nothing_else(variant, tmp_path):
     assert {name for name, x in model.named_parameters() if not x.equal(start[name])} == {
         "prompt_encoder.default.embedding.weight"
     }
-    expected = logits(model, make_ids())
+    expected = logits(model, make_ids(2, 12))
     assert (expected - before).abs().max() > 0.1
     model.save_pretrained(tmp_path)
-    assert logits(PeftModel.from_pretrained(copy.deepcopy(base), tmp_path), make_ids()).equal(expected)
+    assert logits(PeftModel.from_pretrained(copy.deepcopy(base), tmp_path), make_ids(2, 12)).equal(expected)
 
 
 @reference_from("transformers", "5.23", "PEFT cannot generate with its Marian")
@@ -163,7 +146,7 @@ def test_prefixes_of_translation_models_are_marians():
         config = PrefixTuningConfig(task_type="SEQ_2_SEQ_LM", num_virtual_tokens=5, num_attention_heads=2, num_layers=3)
         torch.manual_seed(0)
         adapted = get_peft_model(model, config).eval()
-        ids = make_ids(s=8) % 40 + 5
+        ids = make_ids(2, 8) % 40 + 5
         mask = torch.ones_like(ids)
         mask[1, -3:] = 0
         with torch.no_grad():
@@ -188,7 +171,7 @@ def test_prefixes_of_translation_models_are_marians():
 def test_prefixes_of_encoders_are_refused(family, head, task):
     model = get_peft_model(small_model(family + head), PrefixTuningConfig(task_type=task, num_virtual_tokens=5))
     with refused(ValueError, "encoder", "prefix tuning", "LoRA"):
-        model(input_ids=make_ids(), attention_mask=torch.ones_like(make_ids()))
+        model(input_ids=make_ids(2, 12), attention_mask=torch.ones_like(make_ids(2, 12)))
 
 
 # Where weights lie (accelerate).
@@ -204,7 +187,7 @@ def saved(tmp_path_factory):
             model = make_model(variant)
             folder = tmp_path_factory.mktemp(variant)
             model.save_pretrained(folder)
-            made[variant] = folder, logits(model, make_ids())
+            made[variant] = folder, logits(model, make_ids(2, 12))
         return made[variant]
 
     return save
@@ -216,7 +199,7 @@ def test_device_map_auto_offloads_what_does_not_fit(variant, saved, tmp_path):
         folder, device_map="auto", max_memory={"cpu": 70_000}, offload_folder=tmp_path
     )
     assert "disk" in loaded.hf_device_map.values() and "cpu" in loaded.hf_device_map.values()
-    torch.testing.assert_close(logits(loaded, make_ids()), expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(logits(loaded, make_ids(2, 12)), expected, rtol=0, atol=1e-5)
 
 
 def wrapping_policy(model):
@@ -252,7 +235,7 @@ def test_a_sharded_model_trains_alike(variant, mesh):
     fully_shard(sharded, mesh=mesh)
     assert all(isinstance(layer, FSDPModule) for layer in sharded.base_model.encoder.layer)
     assert all(isinstance(parameter, DTensor) for parameter in sharded.parameters())
-    ids, losses = make_ids(), []
+    ids, losses = make_ids(2, 12), []
     for model in (plain, sharded):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         losses.append([])

@@ -7,7 +7,6 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from helpers.absent_package import run_without_package
 from helpers.messages import refused
 from helpers.paths import REPOSITORY
 from helpers.properties import max_examples
@@ -18,7 +17,6 @@ from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
-    AutoConfig,
     AutoModel,
     AutoModelForMaskedLM,
     AutoModelForMultipleChoice,
@@ -33,7 +31,6 @@ from transformers import (
     pipeline,
 )
 
-import modeling_roformer
 from modeling_roformer import (
     NezhaConfig,
     NezhaForMaskedLM,
@@ -46,7 +43,6 @@ from modeling_roformer import (
     NezhaModel,
     RoFormerTokenizer,
 )
-from modeling_roformer.hub.remote_code import files_with_code
 from modeling_roformer.nezha import NezhaSelfAttention, relative_position_embeddings
 
 SIZES = {**SMALL, "vocab_size": 80, "num_hidden_layers": 3, "max_relative_position": 5}
@@ -168,15 +164,6 @@ def test_any_positions(data):
         torch.testing.assert_close(probabilities, expected, atol=1e-6, rtol=0)
         expected = torch.einsum("bhij,bijhd->bihd", expected, values).reshape(b, s, -1)
         torch.testing.assert_close(context, expected, atol=1e-6, rtol=0)
-
-
-def test_gradients():
-    attention, hidden_states = attention_and_input(2, 4, 2, 2, 5)
-    embeddings = relative_position_embeddings(torch.arange(5)[None], 4, 2)
-    mask = torch.zeros(2, 1, 1, 5, dtype=torch.float64)
-    mask[1, ..., 3:] = torch.finfo(torch.float64).min
-    hidden_states.requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: attention(x, *embeddings, attention_mask=mask)[0], hidden_states)
 
 
 class Largest(TorchDispatchMode):
@@ -358,25 +345,11 @@ def test_the_pooler_is_left_out_on_request(tmp_path, said):
 # Heads
 
 
-def test_masked_lm_learns():
-    model = make_model().train()
-    labels = torch.full((4, 10), -100)
+def test_masked_lm():
+    model, labels = make_model(), torch.full((4, 10), -100)
     labels[:, 3] = make_ids(4)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    losses = []
-    for _ in range(8):
-        outputs = model(make_ids(4, 10), labels=labels)
-        outputs.loss.backward()
-        assert all(parameter.grad is not None for parameter in model.parameters())
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(outputs.loss.item())
-    assert losses[-1] < losses[0] - 1
-    dense = model.eval()(make_ids(4, 10), labels=labels)
-    torch.testing.assert_close(dense.loss, F.cross_entropy(dense.logits[:, 3], labels[:, 3]))
-    model.config.sparse_prediction = True
-    model.train()
-    assert model(make_ids(4, 10), labels=labels).logits.shape == (4, 80)
+    outputs = model(make_ids(4, 10), labels=labels)
+    torch.testing.assert_close(outputs.loss, F.cross_entropy(outputs.logits[:, 3], labels[:, 3]))
 
 
 def test_pretraining():
@@ -512,61 +485,3 @@ def test_pipelines(tmp_path):
     AutoTokenizer.from_pretrained(folder).save_pretrained(folder)
     assert {"score", "label"} == set(pipeline("text-classification", model=str(folder))("今天天气很好")[0])
     assert np.shape(pipeline("feature-extraction", model=str(folder))("今天")) == (1, 4, 32)
-
-
-def test_the_config_is_found_by_name(tmp_path):
-    NezhaConfig(**SIZES).save_pretrained(tmp_path)
-    assert type(AutoConfig.from_pretrained(tmp_path)) is NezhaConfig
-    assert type(AutoConfig.for_model("nezha", max_relative_position=7)) is NezhaConfig
-    assert {cls.__name__ for cls in SERVED.values()} <= set(modeling_roformer.__all__)
-
-
-SCRIPT = """
-import json, numpy, torch
-from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForNextSentencePrediction, AutoTokenizer
-
-results = {}
-for name, folder, text in json.loads(sys.argv[2]):
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
-    inputs = tokenizer(text, return_tensors="pt")
-    results[f"{name} ids"] = inputs["input_ids"].numpy()
-    for auto_class in (AutoModel, AutoModelForMaskedLM, AutoModelForNextSentencePrediction):
-        model = auto_class.from_pretrained(folder, trust_remote_code=True).eval()
-        assert type(model).__module__.startswith("transformers_modules."), type(model)
-        results[f"{name} {auto_class.__name__}"] = model(**inputs)[0].detach().numpy()
-numpy.savez(sys.argv[1], **results)
-"""
-
-
-@pytest.mark.slow
-def test_with_code_it_loads_without_this_package(tmp_path):
-    folders = {
-        "words": nezha_folder(tmp_path / "words", WORDS),
-        "characters": nezha_folder(tmp_path / "characters", CHARACTERS, tokenizer_class="BertTokenizer"),
-    }
-    AutoTokenizer.from_pretrained(folders["words"]).save_pretrained(folders["words"])
-    model = make_model(NezhaForPreTraining, vocab_size=AutoConfig.from_pretrained(folders["words"]).vocab_size)
-    model.save_pretrained(folders["words"])
-    expected = {}
-    for name, folder in folders.items():
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-        inputs = tokenizer(TEXTS[1], return_tensors="pt")
-        expected[f"{name} ids"] = inputs["input_ids"].numpy()
-        for auto_class in (AutoModel, AutoModelForMaskedLM):
-            with torch.no_grad():
-                expected[f"{name} {auto_class.__name__}"] = auto_class.from_pretrained(folder)(**inputs)[0].numpy()
-        files = files_with_code(folder)
-        sent = {file for file in files if file.endswith(".py")}
-        assert {"nezha.py", "nezha_configuration.py"} <= sent
-        assert ("tokenizer.py" in sent) == (name == "words")
-        for file, content in files.items():
-            (folder / file).write_bytes(content)
-    arguments = json.dumps([(name, str(folder), TEXTS[1]) for name, folder in folders.items()])
-    run_without_package(SCRIPT, tmp_path, tmp_path / "results.npz", arguments)
-    results = np.load(tmp_path / "results.npz")
-    for name, values in expected.items():
-        np.testing.assert_allclose(results[name], values, atol=1e-5, rtol=0, err_msg=name)
-    # And with the package, its own classes are used, and nobody is asked.
-    loaded = AutoModelForMaskedLM.from_pretrained(folders["words"])
-    assert type(loaded) is NezhaForMaskedLM
-    assert type(AutoTokenizer.from_pretrained(folders["words"])) is RoFormerTokenizer

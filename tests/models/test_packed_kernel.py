@@ -165,17 +165,6 @@ def test_autocast_leaves_float64_to_sdpa(batch, monkeypatch):
     assert not calls
 
 
-@pytest.mark.parametrize(("training", "dropout"), [(True, 0.3), (False, 0.0)])
-def test_the_choice_to_pack_knows_the_dropout_of_the_call(training, dropout, monkeypatch):
-    seen = []
-    monkeypatch.setattr("modeling_roformer.model.is_faster_packed", lambda *args: seen.append(args))
-    model = make_model(attention_probs_dropout_prob=0.3).to(HALF).train(training)
-    model(**BATCHES["padded"])
-    (_, mask, padding, hidden_states, found), *others = seen
-    assert (found, padding, hidden_states.shape, hidden_states.dtype) == (dropout, 7, (3, 6, 32), HALF) and not others
-    assert torch.equal(mask, MASK)
-
-
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize(
     ("dropout", "training", "number"),
@@ -277,15 +266,6 @@ def test_lengths_that_are_given_are_not_read(monkeypatch):
     model, own = make_model().to(HALF), 2 * 3  # of the stand-in, per layer
     reads = {way: host_reads(partial(model, **batch)).total() for way, batch in BATCHES.items()}
     assert reads == {"padded": 2 + own, "in a row": 2 + own, "with ends": 1 + own}
-
-
-@torch.no_grad()
-def test_ends_may_come_as_a_part_of_a_tensor(monkeypatch):
-    use_packed_kernel(monkeypatch)
-    model, batch = make_model().to(HALF), flatten(names=ENDS)
-    expected = model(**batch).last_hidden_state
-    ends = torch.stack([batch["cu_seq_lens_q"], batch["cu_seq_lens_q"]], dim=1)[:, 0]
-    assert torch.equal(model(batch["input_ids"], cu_seq_lens_q=ends).last_hidden_state, expected)
 
 
 # Where there is the kernel, on tensors that are said to be on a GPU.

@@ -126,20 +126,6 @@ def make_decoder(encoding, **fields):
     return model
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("encoding", OTHERS)
-def test_compiled_and_exported_it_is_the_same(encoding):
-    model = make_model(encoding, num_hidden_layers=1)
-    compiled = torch.compile(model, fullgraph=True, backend="eager")
-    dynamic = {"input_ids": {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}}
-    exported = torch.export.export(model, (), {"input_ids": make_ids()}, dynamic_shapes=dynamic).module()
-    with torch.no_grad():
-        for shape in [(2, 12), (3, 20 if encoding == "learned" else 40)]:
-            expected = model(make_ids(*shape)).last_hidden_state
-            for found in (compiled(make_ids(*shape)), exported(input_ids=make_ids(*shape))):
-                torch.testing.assert_close(found.last_hidden_state, expected, atol=1e-5, rtol=0)
-
-
 def test_a_table_that_is_missing_or_has_no_place_is_named(tmp_path):
     make_model("learned", RoFormerForMaskedLM).save_pretrained(tmp_path)
     with refused(ValueError, tmp_path, f"roformer.{TABLE}"):

@@ -4,11 +4,9 @@ import inspect
 import json
 import re
 
-import numpy as np
 import pytest
 import torch
-from helpers.absent_package import run_without_package
-from helpers.messages import assert_states, refused
+from helpers.messages import refused
 from helpers.packed_kernel import pack_any_padding
 from helpers.seq2seq_models import PAD, SIZES, START, make_ids, make_model, make_tokenizer, marian_and_ours, padded
 from safetensors.torch import load_file, save_file
@@ -22,12 +20,9 @@ from transformers import (
     pipeline,
 )
 
-import modeling_roformer
 from modeling_roformer import RoFormerForConditionalGeneration, RoFormerSeq2SeqConfig, RoFormerSeq2SeqModel
 from modeling_roformer.conversion import info
-from modeling_roformer.hub import push
 from modeling_roformer.hub.remote_code import files_with_code
-from modeling_roformer.inputs import _warn_of_unread
 from modeling_roformer.model_cards.folder_card import write_card
 
 ENCODINGS = ["rotary", "sinusoidal"]
@@ -212,15 +207,11 @@ def test_weights_of_parts_that_are_not_computed_are_not_missed(fields, encoding,
     assert loss == pytest.approx(expected_loss, abs=1e-5)
     for name, gradient in expected_gradients.items():
         assert_close(gradients[name], gradient, atol=2e-5)
-    has_label = part_of(labels, parts) != -100
+    has_label = labels.chunk(parts)[-1] != -100
     logits = found.logits if "sparse_prediction" in fields else found.logits[has_label]
     assert_close(logits, expected.logits[has_label])
     if not fields:  # nothing is left there but the bias
         assert torch.equal(found.logits[-1, 1], make_model(position_encoding=encoding).final_logits_bias[0])
-
-
-def part_of(labels, parts):
-    return labels.chunk(parts)[-1]
 
 
 @torch.no_grad()
@@ -434,16 +425,6 @@ def test_labels_need_special_tokens(name):
         make_model(**{name: None})(TARGET, labels=TARGET)
 
 
-def test_an_argument_that_nothing_reads_is_named(monkeypatch):
-    texts = []
-    monkeypatch.setattr(modeling_roformer.inputs.logger, "warning", texts.append)
-    _warn_of_unread.cache_clear()
-    make_model()(TARGET, labels=TARGET, attn_mask=TARGET)
-    (text,) = texts
-    assert_states(text, "attn_mask", "attention_mask")
-    _warn_of_unread.cache_clear()
-
-
 def test_help_describes_every_argument():
     bare, head = RoFormerSeq2SeqModel.forward, RoFormerForConditionalGeneration.forward
     described = set(re.findall(r"^ {12}(\w+): ", bare.__doc__, re.MULTILINE))
@@ -466,18 +447,6 @@ def test_card_and_info_say_what_it_is(tmp_path):
     assert "| layers of the decoder | 3 |" in card and "Chinese character" not in card and "character-level" not in card
     make_model(position_encoding="sinusoidal").save_pretrained(tmp_path)
     assert info(tmp_path).rows()["positions"] == "sinusoidal"
-
-
-def test_it_is_pushed_with_code(hub, tmp_path):
-    model, tokenizer = make_model(vocab_size=len(make_tokenizer())), make_tokenizer()
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    push(tmp_path, "somebody/translator", with_code=True)
-    loaded = AutoModelForSeq2SeqLM.from_pretrained("somebody/translator")
-    assert type(loaded) is RoFormerForConditionalGeneration
-    assert torch.equal(loaded.lm_head.weight, model.lm_head.weight)
-    files = hub.repos["somebody/translator"].files()
-    assert {"seq2seq.py", "tokenizer.json"} <= set(files)
 
 
 # A pipeline beside a checkpoint, as version 0.2.0 published it.
@@ -522,41 +491,3 @@ def test_a_folder_with_its_own_pipeline_loads(tmp_path):
 
 
 # What a machine on which this package is not installed does.
-SCRIPT = """
-import numpy, torch
-from transformers import AutoModel, AutoModelForSeq2SeqLM
-
-file, folder, again = sys.argv[1:]
-model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True)
-assert AutoModel.from_pretrained(folder, trust_remote_code=True).config.model_type == "roformer_seq2seq"
-ids = torch.arange(3, 14)[None]
-with torch.no_grad():
-    logits = model(ids, decoder_input_ids=ids).logits
-    written = model.generate(ids, num_beams=3, max_new_tokens=8, no_repeat_ngram_size=2)
-model.save_pretrained(again)
-model = AutoModelForSeq2SeqLM.from_pretrained(again, trust_remote_code=True)
-with torch.no_grad():
-    assert torch.equal(model(ids, decoder_input_ids=ids).logits, logits)
-numpy.savez(file, logits=logits.numpy(), written=written.numpy())
-"""
-
-
-@pytest.mark.slow
-def test_with_code_it_loads_saves_and_loads_again_without_this_package(tmp_path):
-    folder, model = tmp_path / "model", make_model(vocab_size=len(make_tokenizer()))
-    model.save_pretrained(folder)
-    make_tokenizer().save_pretrained(folder)
-    files = files_with_code(folder)
-    sent = {file for file in files if file.endswith(".py")}
-    assert {"seq2seq.py", "seq2seq_configuration.py", "model.py"} <= sent
-    assert not {"tokenizer.py", "nezha.py"} & sent
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
-    run_without_package(SCRIPT, tmp_path, tmp_path / "results.npz", folder, tmp_path / "again")
-    results, ids = np.load(tmp_path / "results.npz"), torch.arange(3, 14)[None]
-    with torch.no_grad():
-        np.testing.assert_allclose(results["logits"], model(ids, decoder_input_ids=ids).logits, atol=1e-5, rtol=0)
-        written = model.generate(ids, num_beams=3, max_new_tokens=8, no_repeat_ngram_size=2)
-    np.testing.assert_array_equal(results["written"], written)
-    # And with the package, its own classes are used, and nobody is asked.
-    assert type(AutoModelForSeq2SeqLM.from_pretrained(folder)) is RoFormerForConditionalGeneration

@@ -216,20 +216,6 @@ def test_the_gradient_is_that_of_the_logarithm(monkeypatch):
         assert math.isclose(gradient[i].item(), expected, rel_tol=1e-2, abs_tol=1e-4)
 
 
-@pytest.mark.parametrize("use_reentrant", [False, True])
-@pytest.mark.parametrize("fields", [{}, {"attention_type": "linear", "linear_feature_map": "elu"}])
-def test_gradient_checkpointing_gives_the_same_gradients(fields, use_reentrant):
-    no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    model = trained_model(**no_dropout, **fields).train()
-    model(IDS, labels=IDS).loss.backward()
-    expected = {name: p.grad for name, p in model.named_parameters()}
-    model.zero_grad()
-    model.gradient_checkpointing_enable({"use_reentrant": use_reentrant})
-    model(IDS, labels=IDS).loss.backward()
-    for name, parameter in model.named_parameters():
-        torch.testing.assert_close(parameter.grad, expected[name], atol=1e-6, rtol=1e-4, msg=name)
-
-
 def test_training_changes_each_in_proportion_and_weight_decay_leads_back():
     model = small_model(RoFormerForMaskedLM, trainable_rope=True).train()
     parameter = parameter_of(model)
