@@ -9,8 +9,7 @@ Dimensions in the shapes: b batch, s sequence length, k length of the keys (thos
 d head_dim.
 """
 
-import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -21,7 +20,10 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .configuration import RoFormerConfig
 from .rotary import attention_factor, rotate, rotate_query_and_key
-from .unpadding import FlatPacking, Packing
+from .unpadding import Packing
+
+if TYPE_CHECKING:
+    from .call import Call
 
 
 def eager_attention_forward(
@@ -159,34 +161,18 @@ class RoFormerSelfAttention(MultiHeadAttention):
         return not (is_eager_decoder or config.prefix_lm or config._attn_implementation == "flex_attention")
 
     @staticmethod
-    def make_mask(
-        config: RoFormerConfig,
-        hidden_states: torch.Tensor,
-        attention_mask: Any,
-        token_type_ids: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
-        texts: FlatPacking | None = None,
-        packing: Packing | None = None,
-    ) -> torch.Tensor | None:
-        """Return the mask in the form that the config's attention implementation takes; None if nothing is masked, as
-        in packed texts.
-
-        Args:
-            hidden_states: shape (b, s, hidden_size).
-            attention_mask: None; or shape (b, k), 0 for padding; or shape (b or 1, h or 1, s or 1, k), boolean (False
-                for masked pairs) or floating (added to the scores), which replaces the mask; or a BlockMask for flex
-                attention.
-            token_type_ids: segments, shape (b, s), only read with `prefix_lm`; all 0 if None.
-            texts: those of rows that hold several texts without padding.
-        """
+    def make_mask(call: "Call", hidden_states: torch.Tensor) -> torch.Tensor | None:
+        """Return the mask of a call in the form that its attention implementation takes; None if nothing is masked, as
+        in packed texts. `hidden_states` are those of the first layer, shape (b, s, hidden_size)."""
+        config, attention_mask, texts = call.config, call.attention_mask, call.texts
         if attention_mask is not None and attention_mask.ndim == 4:
             return _ready_made(config, hidden_states, attention_mask)
         is_causal = config.is_decoder or config.prefix_lm
-        if packing is not None or (attention_mask is None and texts is None and not is_causal):
+        if call.packing is not None or (attention_mask is None and texts is None and not is_causal):
             return None
         separate = None if texts is None else packed_sequence_mask_function(texts.starts.cumsum(dim=1))
         if is_causal:
-            return _causal_mask(config, hidden_states, attention_mask, token_type_ids, past_key_values, separate)
+            return _causal_mask(call, hidden_states, separate)
         # A mask is never skipped where there is padding: to find out whether it can be, transformers would read its
         # values, which fails under vmap and on the meta device.
         kwargs = {"and_mask_function": separate, "allow_is_bidirectional_skip": False}
@@ -228,15 +214,12 @@ class RoFormerCrossAttention(MultiHeadAttention):
         return context if packing is None else packing.pack(context), probabilities
 
 
-def make_source_mask(
-    config: RoFormerConfig,
-    hidden_states: torch.Tensor,
-    attention_mask: torch.Tensor,
-    encoder_hidden_states: torch.Tensor | None,
-) -> torch.Tensor | None:
-    """Return the mask of cross-attention for an `attention_mask` of the source, shape (b, k), 0 for padding."""
-    kwargs = {"encoder_hidden_states": encoder_hidden_states, "allow_is_bidirectional_skip": False}
-    return create_bidirectional_mask(config, hidden_states, attention_mask, **kwargs)
+def make_source_mask(call: "Call", hidden_states: torch.Tensor) -> torch.Tensor | None:
+    """Return the mask of cross-attention; None if nothing is masked."""
+    if call.encoder_attention_mask is None:
+        return None
+    kwargs = {"encoder_hidden_states": call.encoder_hidden_states, "allow_is_bidirectional_skip": False}
+    return create_bidirectional_mask(call.config, hidden_states, call.encoder_attention_mask, **kwargs)
 
 
 def check_kernel(module: MultiHeadAttention, implementation: str, query: torch.Tensor) -> None:
@@ -254,35 +237,19 @@ def check_kernel(module: MultiHeadAttention, implementation: str, query: torch.T
             )
 
 
-class ReadOnlyCache(Cache):
-    """Cache that is read and never extended: gradient checkpointing computes each layer twice."""
-
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args, **kwargs):
-        """Return the keys and the values of the cached tokens and of the given ones, each of shape (b, h, k, d)."""
-        layer: Any = copy.copy(self.layers[layer_idx])
-        return layer.update(key_states, value_states)
-
-
-def _causal_mask(
-    config: RoFormerConfig,
-    hidden_states: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    token_type_ids: torch.Tensor | None,
-    past_key_values: Cache | None,
-    separate: Any,
-) -> torch.Tensor | None:
-    """Return the mask of a decoder or of UniLM; see `RoFormerSelfAttention.make_mask`."""
-    implementation, s = config._attn_implementation, hidden_states.shape[1]
-    if s == 1 and not getattr(past_key_values, "is_compileable", False):
+def _causal_mask(call: "Call", hidden_states: torch.Tensor, separate: Any) -> torch.Tensor | None:
+    """Return the mask of a decoder or of UniLM; `separate` has the pairs within the same text, None for all."""
+    config, attention_mask, s = call.config, call.attention_mask, hidden_states.shape[1]
+    if s == 1 and not getattr(call.cache, "is_compileable", False):
         # A step of generation: the token sees itself and all that is cached, so only padding is masked.
         if attention_mask is None:
             return None
-        if implementation in ("sdpa", "eager"):
+        if config._attn_implementation in ("sdpa", "eager"):
             return _ready_made(config, hidden_states, attention_mask[:, None, None] != 0)
     kwargs: dict[str, Any] = {"and_mask_function": separate, "allow_is_causal_skip": attention_mask is None}
     if config.prefix_lm and s > 1:
-        kwargs["or_mask_function"] = see_prefix(hidden_states, token_type_ids, past_key_values)
-    return create_causal_mask(config, hidden_states, attention_mask, past_key_values, **kwargs)
+        kwargs["or_mask_function"] = see_prefix(hidden_states, call.token_type_ids, call.cache)
+    return create_causal_mask(config, hidden_states, attention_mask, call.cache, **kwargs)
 
 
 def see_prefix(hidden_states: torch.Tensor, token_type_ids: torch.Tensor | None, cache: Cache | None):

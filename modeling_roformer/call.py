@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 
-from .attention import ReadOnlyCache
 from .configuration import RoFormerConfig
 from .inputs import (
     can_be_read,
@@ -31,10 +30,11 @@ from .unpadding import FlatPacking, Packing, is_faster_packed, texts_in_rows
 
 @dataclass(frozen=True)
 class Call:
-    """What `RoFormerModel.forward` computes from, besides token ids or embeddings.
+    """The arguments that layers and heads read, besides token ids or embeddings.
 
     Args:
         config: the model's, with eager attention if the call returns attention probabilities.
+        token_type_ids: segments, shape (b, s); all 0 if None.
         position_ids: integers, shape (b, s) or (1, s).
         lengths: see `frequency_lengths`.
         attention_mask: as `RoFormerModel.forward` takes it; None if it masks nothing.
@@ -46,14 +46,24 @@ class Call:
     """
 
     config: RoFormerConfig
-    position_ids: torch.Tensor
-    lengths: int | torch.Tensor
-    attention_mask: Any
-    packing: Packing | None
-    texts: FlatPacking | None
-    cache: Cache | None
-    encoder_hidden_states: torch.Tensor | None
-    encoder_attention_mask: torch.Tensor | None
+    token_type_ids: torch.Tensor | None = None
+    position_ids: Any = None
+    lengths: Any = None
+    attention_mask: Any = None
+    packing: Packing | None = None
+    texts: FlatPacking | None = None
+    cache: Cache | None = None
+    encoder_hidden_states: torch.Tensor | None = None
+    encoder_attention_mask: torch.Tensor | None = None
+
+
+class ReadOnlyCache(Cache):
+    """Cache that is read and never extended: gradient checkpointing computes each layer twice."""
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args, **kwargs):
+        """Return the keys and the values of the cached tokens and of the given ones, each of shape (b, h, k, d)."""
+        layer: Any = copy.copy(self.layers[layer_idx])
+        return layer.update(key_states, value_states)
 
 
 def read_call(
@@ -62,11 +72,11 @@ def read_call(
     attention_mask: Any,
     token_type_ids: torch.Tensor | None,
     inputs_embeds: torch.Tensor | None,
+    position_ids: torch.Tensor | None,
     encoder_hidden_states: torch.Tensor | None,
     encoder_attention_mask: torch.Tensor | None,
     past_key_values: Cache | None,
     use_cache: bool | None,
-    position_ids: torch.Tensor | None,
     output_attentions: bool | None,
     unpad_inputs: bool | None,
     one_text_per_row: bool | None,
@@ -86,9 +96,12 @@ def read_call(
     tokens = check_tokens(input_ids, inputs_embeds)
     check_shape("token_type_ids", token_type_ids, tokens.shape[:2])
     check_shape("position_ids", position_ids, tokens.shape[:2], (1, tokens.shape[1]))
-    encoder_hidden_states = encoder_hidden_states if config.is_decoder else None  # as in transformers
-    has_source = encoder_hidden_states is not None
+    if config.prefix_lm and (is_flash(config._attn_implementation) or not model.self_attention.computes_pairs):
+        raise ValueError(f"{describe_attention(config)} does not support prefix_lm=True: leave one of them out")
 
+    has_source = encoder_hidden_states is not None and config.is_decoder
+    if not has_source:  # an encoder ignores a source, as in transformers
+        encoder_hidden_states = encoder_attention_mask = None
     cache, texts = past_key_values, None
     if position_ids is not None or options:
         cache = given_cache(cache, options)
@@ -127,6 +140,7 @@ def read_call(
         packing = pack_padded(model, config, attention_mask, values["padding"], cache, unpad_inputs)
     return Call(
         config=config,
+        token_type_ids=token_type_ids,
         position_ids=position_ids,
         lengths=lengths,
         attention_mask=attention_mask,

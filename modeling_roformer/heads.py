@@ -27,6 +27,7 @@ from transformers.modeling_outputs import (
 )
 from transformers.models.roformer.modeling_roformer import RoFormerSequenceSummary
 
+from .call import Call
 from .configuration import RoFormerConfig
 from .inputs import CACHE_NAME, Range, can_be_read, check_ranges, check_tokens, given_cache, is_transformed
 from .model import LM_HEAD_KEYS, RoFormerModel, RoFormerPreTrainedModel, can_return_tuple
@@ -719,6 +720,5 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
     ):
         """Return the mask of a step with a static cache; `generate` makes it ahead of the compiled call."""
         past_key_values = given_cache(past_key_values, kwargs)
-        return self.roformer.self_attention.make_mask(
-            config, inputs_embeds, attention_mask, token_type_ids, past_key_values
-        )
+        call = Call(config, token_type_ids, attention_mask=attention_mask, cache=past_key_values)
+        return self.roformer.self_attention.make_mask(call, inputs_embeds)

@@ -31,6 +31,7 @@ import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from .attention import RoFormerSelfAttention
+from .call import Call
 from .configuration import RoFormerConfig
 from .inputs import is_traced
 from .linear_feature_maps import (
@@ -43,14 +44,21 @@ from .linear_feature_maps import (
 )
 from .model import RoFormerPreTrainedModel
 from .rotary import rotate
-from .unpadding import FlatPacking, Packing
+from .unpadding import Packing
 
 Positions = Sequence[torch.Tensor]  # the rotation of the features, then that of values of another width; or nothing
 
 
-def check_weights_exist(cache: Cache | None, layer_idx: int) -> None:
-    """Raise a ValueError if linear attention cannot return the weights of all pairs of tokens."""
-    if cache is not None and cache.get_seq_length(layer_idx):
+def check_cache(layer: Any, b: int, output_attentions: bool | None) -> None:
+    """Raise a ValueError unless the cache of a layer, with its preceding tokens, is one of b texts, and the weights of
+    all pairs of tokens are not asked for."""
+    texts = layer.sums.denominator.shape[0]
+    if texts != b:
+        raise ValueError(
+            f"past_key_values is of {texts} texts, but the input has {b}: cache.batch_repeat_interleave(n) repeats "
+            "those of a cache"
+        )
+    if output_attentions:
         raise ValueError(
             "output_attentions=True needs every token, but linear attention caches only sums: pass the whole text with "
             "use_cache=False"
@@ -80,8 +88,10 @@ class RoFormerLinearSelfAttention(RoFormerSelfAttention):
         packing: Packing | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        if output_attentions:
-            check_weights_exist(past_key_values, self.layer_idx)
+        cache: Any = getattr(past_key_values, "self_attention_cache", past_key_values)
+        layer = None if cache is None else cache.layers[self.layer_idx]
+        if layer is not None and layer.sums is not None:
+            check_cache(layer, hidden_states.shape[0], output_attentions)
         query, key, value = self.project(hidden_states)
         device = query.device.type
         has_autocast = device != "meta" and torch.is_autocast_enabled(device)
@@ -91,8 +101,6 @@ class RoFormerLinearSelfAttention(RoFormerSelfAttention):
                 contexts = [self.attend_linearly(q, k, v, positions)[0] for q, k, v, *positions in texts]
                 return torch.cat([context.flatten(0, 1) for context in contexts])[None].flatten(-2), None
             inputs = query, key, value, position_embeddings, attention_mask
-            cache: Any = getattr(past_key_values, "self_attention_cache", past_key_values)
-            layer = None if cache is None else cache.layers[self.layer_idx]
             context, divisors, sums = self.attend_linearly(*inputs, None if layer is None else layer.sums)
             if layer is not None:
                 layer.update(sums, value.shape[1])
@@ -107,20 +115,12 @@ class RoFormerLinearSelfAttention(RoFormerSelfAttention):
         return True
 
     @staticmethod
-    def make_mask(
-        config: RoFormerConfig,
-        hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        token_type_ids: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
-        texts: FlatPacking | None = None,
-        packing: Packing | None = None,
-    ) -> torch.Tensor | None:
+    def make_mask(call: Call, hidden_states: torch.Tensor) -> torch.Tensor | None:
         """Return False for padding, boolean, shape (b, s); None if there is none. Cached sums leave padding out
         already."""
-        if packing is not None or attention_mask is None:
+        if call.packing is not None or call.attention_mask is None:
             return None
-        return attention_mask[:, -hidden_states.shape[1] :] != 0
+        return call.attention_mask[:, -hidden_states.shape[1] :] != 0
 
     @staticmethod
     def make_cache(config: RoFormerConfig) -> Cache:

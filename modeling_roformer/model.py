@@ -18,14 +18,13 @@ from transformers.pytorch_utils import apply_chunking_to_forward
 
 from .attention import (
     MultiHeadAttention,
-    ReadOnlyCache,
     RoFormerCrossAttention,
     RoFormerSelfAttention,
     make_source_mask,
 )
-from .call import read_call
+from .call import ReadOnlyCache, read_call
 from .configuration import RoFormerConfig, check_activations
-from .inputs import CACHE_NAME, can_be_read, is_flash
+from .inputs import CACHE_NAME, can_be_read
 from .loading import LoadedWhole
 from .rotary import (
     kept_frequencies,
@@ -268,12 +267,6 @@ class RoFormerPreTrainedModel(LoadedWhole, PreTrainedModel):
         """Return True; transformers guesses it from the text of the file, and guesses wrong here."""
         return True
 
-    def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        """Return the implementation as transformers does; raise a ValueError if it cannot compute the model's mask."""
-        if self.config.prefix_lm and requested_attention is not None and is_flash(requested_attention):
-            raise ValueError(f'attn_implementation="{requested_attention}" does not support prefix_lm: use "sdpa"')
-        return super().get_correct_attn_implementation(requested_attention, is_init_check)
-
     def attention_class(self) -> type[RoFormerSelfAttention]:
         """Return the self-attention of the config's kind; raise a ValueError if its file was not imported."""
         kind = self.config.attention_type
@@ -382,36 +375,18 @@ class RoFormerModel(RoFormerPreTrainedModel):
             ValueError: for an argument that does not fit, named in the message, before anything is computed.
         """
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
-        call = read_call(
-            self,
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            inputs_embeds,
-            encoder_hidden_states,
-            encoder_attention_mask,
-            past_key_values,
-            use_cache,
-            position_ids,
-            output_attentions,
-            unpad_inputs,
-            one_text_per_row,
-            kwargs,
-        )
+        inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)
+        source = (encoder_hidden_states, encoder_attention_mask)
+        options = (past_key_values, use_cache, output_attentions, unpad_inputs, one_text_per_row)
+        call = read_call(self, *inputs, *source, *options, kwargs)
         hidden_states = self.embeddings(input_ids, token_type_ids, inputs_embeds, call.position_ids)
         hidden_states = self.embeddings_project(hidden_states)
-        mask = self.self_attention.make_mask(
-            call.config, hidden_states, call.attention_mask, token_type_ids, call.cache, call.texts, call.packing
-        )
-        source, source_mask = call.encoder_hidden_states, call.encoder_attention_mask
-        if source is not None and source_mask is not None:
-            source_mask = make_source_mask(call.config, hidden_states, source_mask, source)
         hidden_states = self.encoder(
             hidden_states,
-            source,
+            call.encoder_hidden_states,
             *self.position_embeddings(call.position_ids, call.lengths),
-            attention_mask=mask,
-            encoder_attention_mask=source_mask,
+            attention_mask=self.self_attention.make_mask(call, hidden_states),
+            encoder_attention_mask=make_source_mask(call, hidden_states),
             past_key_values=call.cache,
             packing=call.packing,
             output_attentions=output_attentions,
@@ -438,14 +413,12 @@ class RoFormerModel(RoFormerPreTrainedModel):
         """Return what every layer's self-attention takes of positions: the rotation of queries and keys if the encoding
         is rotary, then that of values if their width is another; otherwise nothing. Arguments are the results of
         `positions`."""
-        config, embeddings = self.config, ()
+        config = self.config
         if config.position_encoding != "rotary":
-            return embeddings
+            return ()
         offset = self.encoder.log_inv_freq_offset if config.trainable_rope else None
         widths = [config.rotary_dim]
         if config.rotary_value and config.head_dim != config.rotary_dim:
             widths.append(config.head_dim)
-        for width in widths:
-            frequencies = kept_frequencies(config, lengths, position_ids, width, offset)
-            embeddings += (rotary_position_embeddings(position_ids, frequencies),)
-        return embeddings
+        frequencies = [kept_frequencies(config, lengths, position_ids, width, offset) for width in widths]
+        return tuple(rotary_position_embeddings(position_ids, x) for x in frequencies)
