@@ -77,6 +77,20 @@ def test_a_prefix_goes_on_from_a_cache_that_has_all_of_it():
             model.generate(ids, max_new_tokens=5, **options)
 
 
+@torch.no_grad()
+def test_a_cache_continues_with_another_run_of_segment_0():
+    """Its tokens see each other, too."""
+    model, ids = make_model(prefix_lm=True), prompt(s=8)
+    segments = torch.tensor([[0, 0, 0, 1, 0, 0, 1, 0]] * 2)
+    expected = model(ids, token_type_ids=segments, use_cache=False).logits
+    cache, logits = None, []
+    for part in (slice(3), slice(3, 6), slice(6, 8)):
+        outputs = model(ids[:, part], token_type_ids=segments[:, part], past_key_values=cache, use_cache=True)
+        cache = outputs.past_key_values
+        logits.append(outputs.logits)
+    torch.testing.assert_close(torch.cat(logits, 1), expected, atol=1e-9, rtol=0)
+
+
 def test_a_prefix_is_not_guided():
     """Without a prompt, transformers computes the words as a prompt, and says nothing of their segments."""
     model = make_model(prefix_lm=True)

@@ -118,12 +118,9 @@ def test_a_prefix_of_a_decoder_is_trained_and_nothing_else(variant, tmp_path):
     model = get_peft_model(copy.deepcopy(base), config)
     start = {name: x.detach().clone() for name, x in model.named_parameters()}
     optimizer = torch.optim.AdamW([x for x in model.parameters() if x.requires_grad], lr=0.05)
-    batch, losses = (
-        {"input_ids": make_ids(2, 12), "attention_mask": torch.ones_like(make_ids(2, 12)), "labels": make_ids(2, 12)},
-        [],
-    )
+    ids, losses = make_ids(2, 12), []
     for _ in range(15):
-        loss = model.train()(**batch).loss
+        loss = model.train()(input_ids=ids, attention_mask=torch.ones_like(ids), labels=ids).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -5,46 +5,80 @@ import math
 
 import pytest
 import torch
+from cases import V2
 from helpers.small_models import SMALL, small_config, small_model
 from safetensors.torch import save_file
 from transformers import AutoModelForMaskedLM
 
 from modeling_roformer import RoFormerForMaskedLM, RoFormerForSequenceClassification, RoFormerModel
 
-V2 = {"hidden_act": "relu", "norm_type": "rms_norm", "use_bias": False}
-
 
 def make_model(head=RoFormerForMaskedLM, **fields):
     return small_model(head, seed=4, **{**V2, "initializer_range": 0.02, **fields})
 
 
-def test_equals_the_formulas_in_float64():
-    model = make_model()
-    ids = torch.randint(5, 80, (30,), generator=torch.Generator().manual_seed(0))
+THETA = [10000.0 ** (-2 * i / 16) for i in range(8)]
+NTK = 10000.0 * (4.0 * 30 / 16 - 3.0) ** (16 / 14)  # the larger base of "dynamic" at 30 tokens
+# YaRN's ramp over 8 frequencies: only the first turns more often than once in 16 tokens.
+SCALINGS = {
+    "linear": ([f / 4 for f in THETA], 1.0),
+    "dynamic": ([NTK ** (-2 * i / 16) for i in range(8)], 1.0),
+    "yarn": (
+        [THETA[0], *(f / 4 * r + f * (1 - r) for f, r in zip(THETA[1:], [0.5, *[1.0] * 6]))],
+        1 + 0.1 * math.log(4),
+    ),
+}
+
+
+@pytest.mark.parametrize("scaling", [None, *SCALINGS])
+@pytest.mark.parametrize("fields", [{}, {"rotary_value": True}, V2], ids=["V1", "rotary values", "V2"])
+def test_equals_the_formulas_in_float64(fields, scaling):
+    """The whole encoder written out: equations 2 and 16 for attention, post-norm residuals around it."""
+    rope = {"rope_type": scaling, "factor": 4.0, "original_max_position_embeddings": 16}
+    model = small_model("RoFormerModel", **fields, rope_parameters=rope if scaling else None)
+    with torch.no_grad():  # biases and norms are trivial at the start
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(0.1 * torch.randn_like(parameter))
+    ids, segments = torch.randint(5, 80, (2, 30), generator=torch.Generator().manual_seed(0)) % torch.tensor(
+        [[80], [2]]
+    )
     weights = {name: tensor.double() for name, tensor in model.state_dict().items()}
+    theta, factor = SCALINGS.get(scaling, (THETA, 1.0))
+    turns = torch.polar(
+        torch.ones(30, 8, dtype=torch.float64), torch.arange(30)[:, None] * torch.tensor(theta).double()
+    )
 
-    def norm(x):
-        return x / (x.square().mean(-1, keepdim=True) + 1e-12).sqrt()
+    def dense(name, x):
+        return x @ weights[f"{name}.weight"].T + weights.get(f"{name}.bias", 0.0)
 
-    theta = torch.tensor([10000.0 ** (-2 * i / 16) for i in range(8)], dtype=torch.float64)
-    turns = torch.polar(torch.ones(30, 8, dtype=torch.float64), torch.arange(30)[:, None] * theta)
-    words = weights["roformer.embeddings.word_embeddings.weight"]
-    x = norm(words[ids] + weights["roformer.embeddings.token_type_embeddings.weight"][0])
+    def norm(name, x):
+        if fields is V2:
+            return x / (x.square().mean(-1, keepdim=True) + 1e-12).sqrt()
+        x = (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True, unbiased=False) + 1e-12).sqrt()
+        return x * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+    def turned(x):
+        return torch.view_as_complex(x.reshape(30, 8, 2).contiguous()) * turns  # equation 12
+
+    x = weights["embeddings.word_embeddings.weight"][ids] + weights["embeddings.token_type_embeddings.weight"][segments]
+    x = norm("embeddings.LayerNorm", x)
     for layer in range(2):
-        name = f"roformer.encoder.layer.{layer}"
-        q, k, v = (x @ weights[f"{name}.attention.self.{part}.weight"].T for part in ("query", "key", "value"))
+        name = f"encoder.layer.{layer}"
+        q, k, v = (dense(f"{name}.attention.self.{part}", x) for part in ("query", "key", "value"))
         context = torch.zeros_like(x)
         for head in range(2):
             at = slice(head * 16, (head + 1) * 16)
-            q_turned, k_turned = (
-                torch.view_as_complex(y[:, at].reshape(30, 8, 2).contiguous()) * turns for y in (q, k)
-            )
-            context[:, at] = ((q_turned @ k_turned.conj().T).real / 4).softmax(-1) @ v[:, at]
-        x = norm(context @ weights[f"{name}.attention.output.dense.weight"].T + x)
-        hidden = (x @ weights[f"{name}.intermediate.dense.weight"].T).relu()
-        x = norm(hidden @ weights[f"{name}.output.dense.weight"].T + x)
+            scores = (turned(q[:, at]) @ turned(k[:, at]).conj().T).real * factor**2 / 4
+            values = torch.view_as_real(turned(v[:, at])).flatten(1) if "rotary_value" in fields else v[:, at]
+            context[:, at] = scores.softmax(-1) @ values
+        x = norm(f"{name}.attention.output.LayerNorm", dense(f"{name}.attention.output.dense", context) + x)
+        hidden = dense(f"{name}.intermediate.dense", x)
+        hidden = hidden.relu() if fields is V2 else torch.nn.functional.gelu(hidden)
+        x = norm(f"{name}.output.LayerNorm", dense(f"{name}.output.dense", hidden) + x)
     with torch.no_grad():
-        torch.testing.assert_close(model(ids[None]).logits[0].double(), x @ words.T, atol=2e-5, rtol=0)
+        found = model(ids[None], token_type_ids=segments[None]).last_hidden_state[0]
+    torch.testing.assert_close(found.double(), x, atol=2e-5, rtol=0)
 
 
 def test_weights_are_those_of_the_roformer_package():

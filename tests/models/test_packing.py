@@ -7,12 +7,9 @@ import torch
 from cases import DECODER, EAGER, LINEAR, NEZHA, VARIANTS, close, make_variant
 from helpers.flattened import ENDS, LENGTHS, TEXTS, flatten, use_varlen_attention
 from helpers.messages import refused
-from helpers.properties import max_examples
 from helpers.seq2seq_models import SIZES
 from helpers.small_models import small_model
 from helpers.waits import host_reads
-from hypothesis import given
-from hypothesis import strategies as st
 from transformers import DynamicCache
 
 import modeling_roformer as ours
@@ -80,15 +77,6 @@ def test_attentions_are_zero_between_texts(variant):
         texts = [model(text[None], output_attentions=True).attentions[layer][0] for text in TEXTS]
         for head in range(2):
             close(weights[0, head], torch.block_diag(*(text[head] for text in texts)))
-
-
-@torch.no_grad()
-@max_examples(20)
-@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=6), decoder=st.booleans())
-def test_any_lengths(lengths, decoder):
-    model = small_model(is_decoder=decoder).double()
-    texts = [torch.randint(5, 90, (n,), generator=torch.Generator().manual_seed(n)) for n in lengths]
-    close(model(**flatten(texts)).last_hidden_state[0], alone(model, texts))
 
 
 @torch.no_grad()

@@ -130,30 +130,6 @@ def test_so_are_the_other_fields_that_a_call_reads(fields, attention):
     assert torch.equal(found, known)
 
 
-@pytest.mark.parametrize("name", TYPES)
-def test_frequencies_reach_the_scores(name):
-    """One layer's attention, written out with those frequencies and YaRN's factor."""
-    model = small_model(rope_parameters=TYPES[name], num_hidden_layers=1)
-    ids = make_ids()
-    theta = torch.tensor(expected_frequencies(name, 50), dtype=torch.float64)
-    factor = (0.1 * math.log(4.0) + 1.0) ** 2 if name == "yarn" else 1.0
-    with torch.no_grad():
-        x = model.embeddings(ids).double()[0]
-        attention = model.encoder.layer[0].attention.self.double()
-        turns = torch.polar(torch.ones(50, HEAD_DIM // 2, dtype=torch.float64), torch.arange(50)[:, None] * theta)
-        expected = []
-        for head in range(2):
-            at = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)
-            q, k = (
-                torch.view_as_complex(layer(x)[:, at].reshape(50, -1, 2).contiguous()) * turns
-                for layer in (attention.query, attention.key)
-            )
-            expected.append(((q @ k.conj().T).real * factor / math.sqrt(HEAD_DIM)).softmax(-1))
-        attention.float()
-        found = model(ids, output_attentions=True).attentions[0][0].double()
-    torch.testing.assert_close(found, torch.stack(expected), atol=2e-5, rtol=0)
-
-
 def test_dynamic_takes_the_length_from_positions_that_are_given(monkeypatch):
     """The last position and one, as in transformers, for each text, without padding."""
     model = small_model(rope_parameters=TYPES["dynamic"])
