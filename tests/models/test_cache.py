@@ -3,6 +3,7 @@
 import pytest
 import torch
 from cases import CACHED, close, make_ids, make_variant, source_of
+from transformers import StaticCache
 
 SOFTMAX = [name for name in CACHED if "linear" not in name]
 STATIC = {"cache_implementation": "static", "disable_compile": True}
@@ -48,6 +49,17 @@ def test_parts_of_a_text_have_the_logits_of_the_whole(variant):
             logits.append(outputs.logits)
             assert cache.get_seq_length() == done
         close(torch.cat(logits, dim=1)[mask != 0], expected[mask != 0], 1e-9)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("variant", [name for name in SOFTMAX if "cross" not in name])
+def test_parts_in_a_cache_of_fixed_size_have_the_logits_of_the_whole(variant):
+    model, ids, segments = make_decoder(variant), make_ids(2, 12), (torch.arange(12) >= 5).long().expand(2, 12)
+    cache, logits = StaticCache(config=model.config, max_cache_len=16), []
+    for part in (slice(7), slice(7, 8), slice(8, 12)):
+        logits.append(model(ids[:, part], token_type_ids=segments[:, part], past_key_values=cache).logits)
+    expected = model(ids, token_type_ids=segments, use_cache=False).logits
+    close(torch.cat(logits, dim=1), expected, 1e-9)
 
 
 @pytest.mark.parametrize("variant", CACHED)
