@@ -9,7 +9,7 @@ from cases import DECODER, NO_DROPOUT
 from helpers.messages import refused
 from helpers.small_models import small_model
 from test_cache import greedy
-from torch.utils._python_dispatch import TorchDispatchMode
+from test_operations import CountOperations
 from transformers import DynamicCache, StaticCache
 
 KINDS = {"causal": {}, "prefix": {"prefix_lm": True}}
@@ -312,18 +312,6 @@ def test_flash_refuses_the_prefix_mask():
         model(prompt())
 
 
-class Operations(TorchDispatchMode):
-    """Counts the operations of a call by name."""
-
-    def __init__(self):
-        super().__init__()
-        self.counts = Counter()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.counts[func.overloadpacket.__name__] += 1
-        return func(*args, **(kwargs or {}))
-
-
 @pytest.mark.parametrize("is_padded", [False, True])
 def test_a_step_with_the_prefix_mask_computes_what_a_causal_step_does(is_padded):
     counts = []
@@ -332,7 +320,7 @@ def test_a_step_with_the_prefix_mask_computes_what_a_causal_step_does(is_padded)
         mask[0, :3] = 0 if is_padded else 1
         with torch.no_grad():
             cache = model(prompt(), mask[:, :9], use_cache=True).past_key_values
-            with Operations() as operations:
+            with CountOperations() as operations:
                 model(prompt(s=1), mask, past_key_values=cache)
         counts.append(operations.counts)
     assert counts[0] == counts[1] != Counter()

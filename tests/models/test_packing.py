@@ -186,18 +186,6 @@ def test_generate_continues_one_text_per_row(fields, use_cache):
     assert model.generate(ids, attention_mask=mask, position_ids=positions, **options).equal(found)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("fields", [{}, LINEAR], ids=["softmax", "linear"])
-def test_compiled_models_generate(fields):
-    torch._dynamo.reset()
-    model, ids = small_model("RoFormerForCausalLM", **DECODER, **fields), torch.arange(5, 11)[None]
-    options = {"max_new_tokens": 2, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
-    expected = model.generate(ids, **options)
-    model.forward = torch.compile(model.forward, backend="eager")
-    assert model.generate(ids, **options).equal(expected)
-    torch._dynamo.reset()
-
-
 # What is refused.
 
 

@@ -139,15 +139,6 @@ def test_gradient_is_the_inverse_rotation():
     torch.testing.assert_close(x.grad, rotate(weight, backwards))
 
 
-def test_on_the_meta_device():
-    position_ids = torch.zeros(2, 5, dtype=torch.long, device="meta")
-    rotation = rotary_position_embeddings(position_ids, inverse_frequencies(8))
-    rotated = rotate(torch.empty(2, 5, 3, 8, device="meta"), rotation)
-    assert rotation.shape == (2, 5, 1, 4, 2)
-    assert rotated.shape == (2, 5, 3, 8)
-    assert rotated.device.type == "meta"
-
-
 @pytest.mark.parametrize("tokens", [1, 7, 200])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_query_and_key_together_are_each_alone(dtype, tokens, monkeypatch):

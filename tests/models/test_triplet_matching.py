@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from transformers.models.roformer.modeling_roformer import RoFormerModel as TheirModel
 from transformers.utils.generic import find_labels
 
-from modeling_roformer import AutoModelForTripletMatching, RoFormerForMultipleChoice, RoFormerForTripletMatching
+from modeling_roformer import AutoModelForTripletMatching, RoFormerForTripletMatching
 
 REPO = "somebody/triplets"
 tokenizer, folder = triplets.tokenizer, triplets.folder  # the fixtures
@@ -167,15 +167,6 @@ def test_gradients_reach_every_parameter_and_the_model_learns(scorer, loss):
     assert logits.argmax(dim=-1).tolist() == labels.tolist()
     # Labels the other way round are worse: the loss has the right sign.
     assert model.triplet_loss(logits, labels) < model.triplet_loss(logits, 1 - labels)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scorer", ["cross", "bi"])
-def test_one_graph(scorer):
-    model, batch = make_model(scorer), make_batch(texts_for(scorer))
-    batch["labels"] = torch.tensor([0, 1, 1])
-    compiled = torch.compile(model, backend="eager", fullgraph=True)
-    torch.testing.assert_close(compiled(**batch).logits, model(**batch).logits)
 
 
 @pytest.mark.parametrize(
@@ -350,9 +341,3 @@ def test_the_encoder_goes_to_transformers_and_back(folder, tmp_path):
     again = AutoModelForTripletMatching.from_pretrained(tmp_path, triplet_scorer=model.config.triplet_scorer)
     state = model.roformer.state_dict()
     assert all(torch.equal(state[name], tensor) for name, tensor in again.roformer.state_dict().items())
-
-
-def test_no_other_head_takes_the_scorer_for_its_own(tmp_path):
-    make_model("cross").save_pretrained(tmp_path)
-    _, report = RoFormerForMultipleChoice.from_pretrained(tmp_path, output_loading_info=True)
-    assert {"classifier.weight", "classifier.bias"} <= set(report["missing_keys"])
