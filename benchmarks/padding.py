@@ -20,7 +20,7 @@ import torch
 from rich.table import Table
 
 from modeling_roformer import RoFormerConfig, RoFormerModel
-from modeling_roformer import model as source
+from modeling_roformer import call as source
 from modeling_roformer.unpadding import LEAST_SAVED, is_faster_packed
 
 SHARES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)

@@ -30,7 +30,7 @@ from .unpadding import FlatPacking, Packing, is_faster_packed, texts_in_rows
 
 @dataclass(frozen=True)
 class Call:
-    """The arguments that layers and heads read, besides token ids or embeddings.
+    """Arguments of a call that layers and heads read, besides token ids or embeddings.
 
     Args:
         config: the model's, with eager attention if the call returns attention probabilities.

@@ -132,7 +132,7 @@ def test_packed_texts_are_those_with_padding(variant, monkeypatch):
     results, syncs = {}, {}
     for choice in (False, None, True):
         if choice:  # as with a kernel for packed texts
-            monkeypatch.setattr("modeling_roformer.model.is_faster_packed", lambda *args: True)
+            monkeypatch.setattr("modeling_roformer.call.is_faster_packed", lambda *args: True)
         model.zero_grad()
         with counted_syncs() as counted:
             outputs, gradients = loss_and_gradients(model, batch, labels=labels, unpad_inputs=choice)

@@ -96,7 +96,7 @@ def test_padding_is_left_out_at_one_more_wait_where_that_is_faster(case, device,
     waits, results = {}, {}
     for choice in (False, None, True):
         if choice:  # as with such a kernel
-            monkeypatch.setattr("modeling_roformer.model.is_faster_packed", lambda *args: True)
+            monkeypatch.setattr("modeling_roformer.call.is_faster_packed", lambda *args: True)
         device.waits.clear()
         model.zero_grad()
         _, gradients = loss_and_gradients(model, inputs, unpad_inputs=choice)

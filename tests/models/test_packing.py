@@ -201,7 +201,6 @@ ROW = flatten(names=())["input_ids"]  # of 22 tokens
     ({"cu_seq_lens_q": ends(0, 3, 22), "cu_seq_lens_k": ends(0, 4, 22)}, [22]),
     ({"cu_seq_lens_q": ends(0, 3, 22), "max_length_q": 18}, [22]),
     ({"cu_seq_lens_q": ends(0, 22, 44), "input_ids": ROW.repeat(2, 1)}, [2]),  # for one row only
-    ({"seq_idx": torch.zeros(1, 21, dtype=torch.int32)}, []),
     ({"cu_seq_lens_q": ends(0, 3, 22), "attention_mask": torch.ones_like(ROW)}, ["attention_mask"]),
     ({"seq_idx": torch.zeros_like(ROW), "attention_mask": torch.ones_like(ROW)}, ["attention_mask"]),
 ])  # fmt: skip
