@@ -23,7 +23,7 @@ from rich.table import Table
 from modeling_roformer.files.atomic_folder import output_folder
 from modeling_roformer.output.console import byte_progress, summary_table
 from modeling_roformer.saved_fields import MODEL_TYPES as ROFORMER_TYPES
-from modeling_roformer.tokenization.vocabulary import VocabularyError, check_vocabulary, read_vocabulary
+from modeling_roformer.tokenization.vocabulary import VocabularyError, check_vocabulary, read_vocab_txt
 from modeling_roformer.tokenization.wordpiece import PREFIX
 
 from .errors import CheckpointError
@@ -179,7 +179,7 @@ def initialise_words(
     if not source.is_dir():
         raise CheckpointError(f"{source} is not a folder (roformer pull fetches one from the Hub)")
     with output_folder(checked_output(source, output_dir), force) as folder:
-        entries = read_vocabulary(new_vocab)
+        entries = read_vocab_txt(new_vocab)
         from . import sentence_transformers_files
         from .folder.saved_tokenizer import read_tokenizer
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from safetensors import safe_open
 
 from modeling_roformer.files.reading import read_json
-from modeling_roformer.tokenization.vocabulary import read_vocabulary
+from modeling_roformer.tokenization.vocabulary import read_vocab_txt
 
 from .kinds import KINDS, kind_of, why_package_is_needed
 
@@ -142,6 +142,6 @@ def vocabulary_of(directory: str | Path) -> dict[str, int]:
     """Return entry -> id of a saved tokenizer, from vocab.txt or else tokenizer.json; {} if there is neither."""
     directory = Path(directory)
     if (directory / "vocab.txt").is_file():
-        return read_vocabulary(directory / "vocab.txt")
+        return read_vocab_txt(directory / "vocab.txt")
     model = read_json(directory / "tokenizer.json", default={}).get("model")
     return model["vocab"] if isinstance(model, dict) and isinstance(model.get("vocab"), dict) else {}

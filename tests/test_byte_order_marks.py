@@ -10,7 +10,7 @@ from modeling_roformer.conversion.folder.settings import read_fields
 from modeling_roformer.serving.onnx_export.agreement import read_texts
 from modeling_roformer.tokenization import RoFormerTokenizer
 from modeling_roformer.tokenization.segmentation import read_user_dict
-from modeling_roformer.tokenization.vocabulary import read_vocabulary
+from modeling_roformer.tokenization.vocabulary import read_vocab_txt
 from modeling_roformer.training.pretraining.stages import read_stages
 from modeling_roformer.training.triplets.data import load_triplets
 
@@ -30,7 +30,7 @@ def triplets(path):
 @pytest.mark.parametrize(
     ("read", "name", "text"),
     [
-        (read_vocabulary, "vocab.txt", VOCABULARY),
+        (read_vocab_txt, "vocab.txt", VOCABULARY),
         (read_user_dict, "user.txt", "今天 3\n天气\n"),
         (documents, "corpus.txt", "今天\n天气\n"),
         (documents, "corpus.jsonl", '{"text": "今天"}\n'),

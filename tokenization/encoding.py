@@ -85,20 +85,22 @@ def truncated_lengths(lengths, room, strategy):
     excess = sum(lengths) - room
     if excess <= 0:
         return lengths
-    if strategy == "only_second" and len(lengths) == 1:
-        raise ValueError("truncation='only_second' needs a text_pair, but there is none")
-    if strategy == "longest_first" and len(lengths) == 2:
+    is_pair = len(lengths) == 2
+    shares_room = is_pair and strategy == "longest_first"
+    target = int(strategy == "only_second")
+    is_too_short = target == len(lengths) or (is_pair and not shares_room and lengths[target] <= excess)
+    if room < 0 or is_too_short:
+        raise ValueError(
+            f"truncation={strategy!r} cannot fit sequences of {lengths} tokens into max_length, which leaves {room} "
+            "beside special tokens: use a greater max_length, or truncation='longest_first'"
+        )
+    if shares_room:
         # The shorter one stays whole if the longer one can lose the excess. Else they share the room, and the longer
         # one gets the odd token.
         short = min(*lengths, room // 2)
         return [room - short, short] if lengths[0] > lengths[1] else [short, room - short]
-    kept, cut = list(lengths), int(strategy == "only_second")
-    kept[cut] -= excess
-    if kept[cut] <= 0 and len(lengths) == 2:
-        raise ValueError(
-            f"truncation={strategy!r} cannot shorten a sequence of {lengths[cut]} tokens by {excess} to fit "
-            "max_length: use truncation='longest_first' or a greater max_length"
-        )
+    kept = list(lengths)
+    kept[target] -= excess
     return kept
 
 
@@ -142,8 +144,6 @@ class Assembler:
         if self.max_length is None:
             return full
         specials = len(self._layout(len(full))) - len(full)
-        if self.max_length < specials:
-            raise ValueError(f"max_length={self.max_length} leaves no room for the {specials} special tokens")
         return truncated_lengths(full, self.max_length - specials, self.strategy)
 
     def assemble(self, sequences):
@@ -181,11 +181,6 @@ class Assembler:
             ids, offsets, words = sequence
             encoding = build_encoding(ids, tokens_of(ids), words, offsets, type_id=number)
             if length < len(ids):
-                if 0 < length <= self.stride:
-                    raise ValueError(
-                        f"stride={self.stride} must be smaller than the {length} tokens that max_length leaves for "
-                        "each part of the sequence"
-                    )
                 encoding.truncate(length, stride=self.stride, direction=self.side)
             encodings.append(encoding)
         return self.post_processor.process(*encodings, add_special_tokens=self.add_special_tokens)

@@ -13,8 +13,7 @@ import re
 from functools import cached_property, lru_cache, partial
 from itertools import chain
 from math import log
-
-from .vocabulary import LARGE, read_bytes
+from pathlib import Path
 
 # jieba 0.42.1 first splits a text into these blocks and others, and only looks up these in the dictionary.
 _WORD_BLOCK = re.compile("([\u4e00-\u9fd5a-zA-Z0-9+#&\\._%\\-]+)")
@@ -22,8 +21,7 @@ _WORD_BLOCK = re.compile("([\u4e00-\u9fd5a-zA-Z0-9+#&\\._%\\-]+)")
 # logarithms, and its last digit decides between two paths with the same words in another order (卖|卖卖 and 卖卖|卖).
 _RARE = re.compile("[\u3400-\u4dbf\u9fd6-\u9fff\ud800-\udfff\uf900-\ufaff\U00020000-\U0003ffff]")
 _SPACE_BLOCK = re.compile(r"(\r\n|\s)")
-_USER_LINE = re.compile("(.+?)(?: ([0-9]+))?(?: [a-z]+)?")  # jieba's; of two spaces, one is part of the word
-_LONGEST_FREQ = 100  # digits
+_USER_LINE = re.compile("(?s)(.+?)(?: ([0-9]+))?(?: [a-z]+)?")  # jieba's; of two spaces, one is part of the word
 _STRIPPED = " \t\n\r\v\f"  # what jieba strips from the lines of a file
 
 # A long text is segmented in parts of about 4,096 characters, so that the words of a part are still in the CPU's cache
@@ -38,10 +36,6 @@ _NOWHERE = "\U0010fffd"
 _COUNTED_TWICE = 3
 
 
-class UserDictionaryError(ValueError):
-    """A user dictionary that cannot be read; the message names the line."""
-
-
 def read_user_dict(user_dict):
     """Return the lines of a jieba user dictionary ("word", "word 100", "word 100 n") as a tuple of str, read as jieba
     reads a file: a line of another form is a word as a whole.
@@ -50,38 +44,16 @@ def read_user_dict(user_dict):
         user_dict: path of a file in UTF-8, or a list of lines; None for no lines.
 
     Raises:
-        UserDictionaryError: the file cannot be read, or an entry of the list is not a line, or a frequency has more
-            than 100 digits.
+        ValueError: the file is not UTF-8.
     """
-    if user_dict is None:
-        return ()
-    source, lines = "user_dict", user_dict
+    lines = user_dict or ()
     if isinstance(user_dict, (str, os.PathLike)):
-        source = f"user_dict {os.fspath(user_dict)}"
         try:
-            lines = read_bytes(user_dict, LARGE).decode("utf-8").split("\n")
-        except (OSError, ValueError) as error:
-            reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else getattr(error, "strerror", error)
-            raise UserDictionaryError(f"{source} cannot be read: {reason}") from None
-    elif not isinstance(user_dict, (list, tuple)):
-        raise UserDictionaryError(f"user_dict is {user_dict!r}; expected a path or a list of lines")
-    words = []
-    for number, line in enumerate(lines, 1):
-        if not isinstance(line, str):
-            raise UserDictionaryError(f"{source}, line {number}: {line!r} is not a str")
-        line = line.lstrip(_STRIPPED + "\ufeff").rstrip(_STRIPPED)
-        if not line:
-            continue
-        match = _USER_LINE.fullmatch(line)
-        if match is None:
-            raise UserDictionaryError(f"{source}, line {number}: {line!r} contains a line break")
-        if len(match[2] or "") > _LONGEST_FREQ:
-            raise UserDictionaryError(
-                f"{source}, line {number}: the frequency of {match[1]!r} has {len(match[2])} digits; expected at most "
-                f"{_LONGEST_FREQ}"
-            )
-        words.append(line)
-    return tuple(words)
+            lines = Path(user_dict).read_bytes().decode("utf-8").split("\n")
+        except UnicodeDecodeError:
+            raise ValueError(f"user_dict {os.fspath(user_dict)} is not UTF-8") from None
+    stripped = (line.lstrip(_STRIPPED + "\ufeff").rstrip(_STRIPPED) for line in lines)
+    return tuple(line for line in stripped if line)
 
 
 def words_to_find(user_words):
@@ -91,7 +63,7 @@ def words_to_find(user_words):
 
 def _word_and_freq(line):
     match = _USER_LINE.fullmatch(line)
-    assert match is not None  # `read_user_dict` refuses all other lines
+    assert match is not None  # for type checkers: any text matches
     return match[1], int(match[2]) if match[2] else None
 
 
@@ -172,10 +144,8 @@ def _cutter(user_words):
     surplus = _COUNTED_TWICE  # every score is divided by the total, so the totals must be equal
     if user_words:
         exact = _Search(user_words)
-        if exact.total >= 2**53 or any(exact.freqs[word] == 0 for word in exact.changed):
-            return partial(
-                _cut_blocks, exact.cut
-            )  # jieba skips words of frequency 0 and takes logarithms of any integer
+        if any(exact.freqs[word] == 0 for word in exact.changed):  # jieba skips these, rjieba does not
+            return partial(_cut_blocks, exact.cut)
         surplus += exact.total - exact.total_before
         for word, before in exact.changed.items():
             if _WORD_BLOCK.fullmatch(word):  # all others are never found
@@ -225,13 +195,13 @@ class JiebaSegmenter:
 _UNIT = re.compile("[\u4e00-\u9fff \n\r\t]|[^\u4e00-\u9fff \n\r\t]+")
 
 
-def cut_characters(text):
+def split_characters(text):
     """Split a text into the smallest parts that basic tokenization can process one by one, for character
     vocabularies."""
     return _UNIT.findall(text)
 
 
-def cut_custom(segment, text):
+def split_by_callable(segment, text):
     """Split a normalized text by a user's callable, which takes it and returns its words in order.
 
     The callable may leave out characters between the words.

@@ -20,14 +20,14 @@ from transformers.utils import PaddingStrategy, logging
 
 from .decoding import join_tokens
 from .encoding import AddedTokenSplitter, Assembler, LazyEncodings, Padding, Tokens, joined
-from .segmentation import JiebaSegmenter, cut_characters, cut_custom, read_user_dict, words_to_find
+from .segmentation import JiebaSegmenter, read_user_dict, split_by_callable, split_characters, words_to_find
 from .vocabulary import (
     VocabularyError,
     check_same_entries,
     check_vocabulary,
     has_words,
     read_tokenizer_json,
-    read_vocabulary,
+    read_vocab_txt,
     write_vocabulary,
 )
 from .wordpiece import LONGEST_WORD, PREFIX, Normalizer, WordPiece
@@ -76,9 +76,8 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             [CLS] and `eos_token` is [SEP] by default, for tools that ask for them.
 
     Raises:
-        VocabularyError (a ValueError): [UNK] is missing, an entry occurs twice, "jieba" is asked of a vocabulary
-            without words, or vocab.txt and tokenizer.json of a folder differ.
-        UserDictionaryError (a ValueError): the file cannot be read, or a line contains a line break.
+        VocabularyError (a ValueError): [UNK] is missing, an entry occurs twice, word_segmentation is "jieba" and the
+            vocabulary has no words, or vocab.txt and tokenizer.json of a folder differ.
 
     ```python
     tokenizer = RoFormerTokenizer.from_pretrained("roformer_chinese_base")
@@ -132,7 +131,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         kwargs.pop("tokenizer_file", None)
         if isinstance(vocab, (str, os.PathLike)):
             source = os.fspath(vocab)
-            vocab = read_vocabulary(vocab)
+            vocab = read_vocab_txt(vocab)
         if vocab is None:
             raise VocabularyError("there is no vocabulary: pass vocab.txt or tokenizer.json")
         do_lower_case = True if do_lower_case is None else bool(do_lower_case)
@@ -195,21 +194,20 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             )
 
     def _choose_segmenter(self, vocab, source):
+        """Return the function that splits a normalized text into words, and set `word_segmentation` to its name."""
         chosen = self.word_segmentation
         if self.user_dict and (callable(chosen) or chosen is None):
             raise ValueError("user_dict adds words to jieba, so it needs word_segmentation='jieba'")
         if callable(chosen):
             self.word_segmentation = "custom"
-            return partial(cut_custom, chosen)
+            return partial(split_by_callable, chosen)
         if chosen is None:
-            return cut_characters
-        if chosen == "custom":
-            raise ValueError(
-                "the tokenizer was saved with word_segmentation='custom', a callable, which is not saved: pass the "
-                "callable as word_segmentation"
-            )
+            return split_characters
         if chosen not in ("auto", "jieba"):
-            raise ValueError(f"word_segmentation is {chosen!r}; expected 'auto', 'jieba', None or a callable")
+            raise ValueError(
+                f"word_segmentation is {chosen!r}; expected 'auto', 'jieba', None or a callable. A callable is saved "
+                "as 'custom', and must be passed again"
+            )
         words = has_words(vocab)
         if not words and (chosen == "jieba" or self.user_dict):
             raise VocabularyError(
@@ -217,7 +215,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
                 "characters: use word_segmentation=None for a character vocabulary"
             )
         self.word_segmentation = "jieba" if words else None
-        return JiebaSegmenter(tuple(self.user_dict)) if words else cut_characters
+        return JiebaSegmenter(tuple(self.user_dict)) if words else split_characters
 
     @property
     def do_lower_case(self):
@@ -545,8 +543,6 @@ def _as_samples(text, text_pair, is_split_into_words):
         return True, samples
     if not isinstance(text_pair, (list, tuple)):
         raise TypeError(f"text_pair is of type {type(text_pair).__name__}; expected a list, as text is one")
-    if len(text) != len(text_pair):
-        raise ValueError(f"text has {len(text)} texts, but text_pair has {len(text_pair)}; expected one for each text")
     pairs = enumerate(zip(text, text_pair, strict=True))
     return True, [sample(**{f"text[{i}]": first, f"text_pair[{i}]": second}) for i, (first, second) in pairs]
 

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from modeling_roformer.tokenization.vocabulary import VocabularyError, has_words
-from modeling_roformer.tokenization.vocabulary import read_vocabulary as read_ids
+from modeling_roformer.tokenization.vocabulary import VocabularyError, has_words, read_vocab_txt
 
 from ..errors import CheckpointError
 
@@ -49,7 +48,7 @@ class Vocabulary:
 def read_vocabulary(path: Path) -> Vocabulary:
     """Read a vocab.txt as the tokenizer does; raise CheckpointError if it is not a vocabulary."""
     try:
-        ids = read_ids(path)
+        ids = read_vocab_txt(path)
     except VocabularyError as error:
         raise CheckpointError(str(error).removesuffix(".")) from None
     if not ids:

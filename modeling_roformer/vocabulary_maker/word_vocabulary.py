@@ -26,7 +26,7 @@ from modeling_roformer.tokenization.segmentation import JiebaSegmenter
 from modeling_roformer.tokenization.vocabulary import (
     VocabularyError,
     check_vocabulary,
-    read_vocabulary,
+    read_vocab_txt,
     write_vocabulary,
 )
 from modeling_roformer.tokenization.wordpiece import (
@@ -206,7 +206,7 @@ def make_word_vocabulary(
     if base is None:
         kept, dropped = first_entries({}), None
     else:
-        entries = read_vocabulary(base)
+        entries = read_vocab_txt(base)
         check_vocabulary(entries, UNKNOWN, str(base))
         kept = kept_entries(entries)
         dropped = len(entries) - len(kept)

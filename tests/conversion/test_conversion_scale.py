@@ -23,7 +23,7 @@ from modeling_roformer.conversion.errors import CheckpointError
 from modeling_roformer.conversion.families import roformer_v2
 from modeling_roformer.conversion.folder_converter import convert_all
 from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle
-from modeling_roformer.tokenization.vocabulary import read_vocabulary
+from modeling_roformer.tokenization.vocabulary import read_vocab_txt
 
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
 
@@ -115,7 +115,7 @@ def test_the_largest_vocabularies_are_read(tmp_path):
     """A million entries, 31 MB."""
     entries = b"".join(b"%030d\n" % number for number in range(1_000_000))
     (tmp_path / "vocab.txt").write_bytes(entries)
-    vocabulary = read_vocabulary(tmp_path / "vocab.txt")
+    vocabulary = read_vocab_txt(tmp_path / "vocab.txt")
     assert len(vocabulary) == 1_000_000 and vocabulary[f"{999_999:030d}"] == 999_999
 
 

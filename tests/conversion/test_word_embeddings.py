@@ -378,7 +378,7 @@ def test_a_missing_shard_is_named(checkpoint, new_vocab, tmp_path):
         ([entry for entry in NEW if entry != "[MASK]"], ["[MASK]"]),
         ([entry for entry in NEW if entry != "[UNK]"], ["[UNK]"]),
         ([*NEW, "天气"], ["'天气'"]),
-        ([], ["empty"]),
+        ([], ["[UNK]"]),
     ],
 )
 def test_a_vocabulary_that_cannot_be(checkpoint, tmp_path, entries, facts):

@@ -23,11 +23,11 @@ from transformers.utils.logging import warning_once
 
 import modeling_roformer  # noqa: F401
 from modeling_roformer.tokenization import RoFormerTokenizer, RoFormerTokenizerFast
-from modeling_roformer.tokenization.vocabulary import VocabularyError, read_vocabulary
+from modeling_roformer.tokenization.vocabulary import VocabularyError, read_vocab_txt
 
 FIXTURES = REPOSITORY / "tests" / "fixtures" / "tokenization"
 VOCABULARY = str(FIXTURES / "vocab.txt")
-WORD_VOCABULARY = read_vocabulary(VOCABULARY)
+WORD_VOCABULARY = read_vocab_txt(VOCABULARY)
 
 
 def read_lines(path):

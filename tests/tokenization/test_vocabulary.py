@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modeling_roformer.tokenization import RoFormerTokenizer
-from modeling_roformer.tokenization.vocabulary import VocabularyError, read_vocabulary
+from modeling_roformer.tokenization.vocabulary import VocabularyError, read_vocab_txt
 
 FIXTURES = REPOSITORY / "tests" / "fixtures" / "tokenization"
 VOCABULARY = str(FIXTURES / "vocab.txt")
-WORD_VOCABULARY = read_vocabulary(VOCABULARY)
+WORD_VOCABULARY = read_vocab_txt(VOCABULARY)
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def words():
 # Bad input
 
 
-def bad_vocabulary(tmp_path, data):
+def tokenizer_of(tmp_path, data):
     (tmp_path / "vocab.txt").write_bytes(data)
     return RoFormerTokenizer.from_pretrained(tmp_path)
 
@@ -36,12 +36,12 @@ def bad_vocabulary(tmp_path, data):
         (b"[PAD]\n[CLS]\n[SEP]\n", ["[UNK]"]),
         (b"[PAD]\n[UNK]\na\nb\na\n", ["'a'", 3, 5]),
         (b"[PAD]\n[UNK]\n\xff\xfe\n", ["UTF-8", 3]),
-        (b"", ["empty"]),
+        (b"", ["[UNK]"]),
     ],
 )
 def test_broken_vocabulary(tmp_path, data, facts):
     with refused(VocabularyError, tmp_path / "vocab.txt", *facts):
-        bad_vocabulary(tmp_path, data)
+        tokenizer_of(tmp_path, data)
 
 
 DECORATIONS = ["", "", "", " ", "\t", "\u3000", "\r", " \xa0\t", "\u2028", " 7b", "\tn 3"]
@@ -61,7 +61,7 @@ def test_entries_are_the_first_fields_of_lines(tmp_path_factory, around):
         token = line.split()
         reference[token[0] if token else line.strip()] = len(reference)
     assert list(reference) == entries
-    assert read_vocabulary(path) == reference
+    assert read_vocab_txt(path) == reference
     tokenizer = RoFormerTokenizer(str(path))
     assert tokenizer("海上明月明", add_special_tokens=False).input_ids == [9, 10, 7]
     tokenizer.save_pretrained(path.parent / "saved")
@@ -82,19 +82,16 @@ def test_a_folder_saved_with_white_space_finds_its_words(tmp_path):
     assert (tmp_path / "again/vocab.txt").read_text(encoding="utf-8").splitlines() == entries
 
 
-def test_a_second_column_must_be_the_id(tmp_path):
+def test_a_second_column_is_left_out(tmp_path):
     entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "天", "天气"]
-    numbered = "".join(f"{entry}\t{number}\n" for number, entry in enumerate(entries))
-    tokenizer = bad_vocabulary(tmp_path, numbered.encode())
-    assert tokenizer("天气天").input_ids == [2, 6, 5, 3]
-    with refused(VocabularyError, tmp_path / "vocab.txt", r"'天\t6'", "line 6", 5):
-        bad_vocabulary(tmp_path, numbered.replace("天\t5", "天\t6").encode())
+    counted = "".join(f"{entry}\t{900 - number}\n" for number, entry in enumerate(entries))
+    assert tokenizer_of(tmp_path, counted.encode())("天气天").input_ids == [2, 6, 5, 3]
 
 
 def test_lines_of_white_space_are_entries(tmp_path):
     """Entries as in WoBERT's vocabulary, and ## before white space as in Chinese BERT's: no line's id changes."""
     entries = ["[PAD]", "[UNK]", "", "\u2028", "##\u2028", "\u3000", "[CLS]", "[SEP]", "[MASK]", "天", "天气"]
-    tokenizer = bad_vocabulary(tmp_path, "".join(f"{entry}\n" for entry in entries).encode())
+    tokenizer = tokenizer_of(tmp_path, "".join(f"{entry}\n" for entry in entries).encode())
     assert tokenizer.get_vocab() == {entry: number for number, entry in enumerate(entries)}
     assert tokenizer("天气天").input_ids == [6, 10, 9, 7]
     tokenizer.save_pretrained(tmp_path / "saved")
@@ -113,17 +110,10 @@ def test_entries_that_a_line_cannot_hold_are_not_written(tmp_path, entry):
     ("text", "facts"),
     [
         ("{", ["JSON", "line 1"]),
-        ("[]", ["JSON object"]),
-        pytest.param("[" * 99_999, ["JSON", "recursion"], id="nested"),
-        ('{"model": {"type": "WordPiece", "vocab": {"[UNK]": 0, "a": 1, "a": 2}}}', ["JSON", "'a'"]),
-        ('{"model": {"type": "WordPiece"}}', ["model.vocab"]),
+        ('{"model": {"type": "WordPiece"}}', ["WordPiece", "vocabulary"]),
         ('{"model": {"type": "BPE", "vocab": {}}, "added_tokens": []}', ["BPE", "WordPiece"]),
         ('{"model": {"type": "WordPiece", "vocab": {"a": 0}}, "added_tokens": []}', ["[UNK]"]),
         ('{"model": {"type": "WordPiece", "vocab": {"[UNK]": 0, "a": 7}}, "added_tokens": []}', [0, 1]),
-        ('{"model": {"type": "WordPiece", "vocab": {"[UNK]": 0, "a": [1]}}}', ["'a'", "[1]"]),
-        ('{"model": {"type": "WordPiece", "vocab": {"[UNK]": 0, "天气": 1.0}}}', ["'天气'", "1.0"]),
-        ('{"model": {"vocab": {"[UNK]": 0}}, "normalizer": {"normalizers": [null]}}', ["normalizer"]),
-        ('{"model": {"vocab": {"[UNK]": 0}}, "normalizer": "NFD"}', ["normalizer"]),
     ],
 )
 def test_broken_tokenizer_json(tmp_path, text, facts):

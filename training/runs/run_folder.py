@@ -15,8 +15,8 @@ from modeling_roformer.data.files import all_files
 from modeling_roformer.files import write_whole
 from modeling_roformer.files.atomic_folder import output_folder
 from modeling_roformer.files.lock import only_writer
+from modeling_roformer.files.reading import LARGE, json_object
 from modeling_roformer.model_cards import published_name, sha256_of, write_trained_card
-from modeling_roformer.tokenization.vocabulary import LARGE, json_object
 
 from ..errors import TrainingError, resumable
 from .device import processes
