@@ -1,9 +1,7 @@
 """Configuration of RoFormer models."""
 
-import math
-from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
@@ -14,16 +12,11 @@ from .saved_fields import (
     PAPER_ROPE,
     ROPE_FIELDS,
     complete_rope,
-    is_number,
     is_paper_rope,
     rope_of,
     saved_model_type,
 )
 
-NORM_TYPES = ("layer_norm", "rms_norm")
-ATTENTION_TYPES = ("softmax", "linear")
-FEATURE_MAPS = ("elu", "softmax", "cosine", "favor")
-POSITION_ENCODINGS = ("rotary", "learned", "sinusoidal", "none")
 # Scorers of triplet matching and their losses; the first one is the default.
 TRIPLET_LOSSES = {"cross": ("binary_cross_entropy", "softmax"), "bi": ("softmax", "margin")}
 ACTIVATIONS = ("activation_function", "hidden_act", "pooler_activation", "classifier_activation", "summary_activation")
@@ -58,21 +51,6 @@ class ConfigurationMixin:
         """Allow every value: see `output_attentions`."""
 
 
-def check_at_least_1(config: PreTrainedConfig, *names: str) -> None:
-    """Raise a ValueError unless these fields are at least 1."""
-    for name in names:
-        if getattr(config, name) < 1:
-            raise ValueError(f"{name} is {getattr(config, name)}, but must be at least 1")
-
-
-def check_range(config: PreTrainedConfig, low: float, high: float, *names: str) -> None:
-    """Raise a ValueError unless these fields are finite numbers from `low` to `high`."""
-    for name in names:
-        if not is_number(getattr(config, name), low, high):
-            expected = f"at least {low}" if high == math.inf else f"from {low} to {high}"
-            raise ValueError(f"{name} is {getattr(config, name)}, but must be a number {expected}")
-
-
 def check_pad_token(config: PreTrainedConfig) -> None:
     """Raise a ValueError unless the padding token is None or in the vocabulary, as its embedding must be."""
     if config.pad_token_id is not None and not 0 <= config.pad_token_id < config.vocab_size:
@@ -82,26 +60,14 @@ def check_pad_token(config: PreTrainedConfig) -> None:
         )
 
 
-def check_choice(config: PreTrainedConfig, name: str, choices: Iterable[str]) -> None:
-    """Raise a ValueError unless a field has one of these values."""
-    value = getattr(config, name)
-    if value not in choices:
-        raise ValueError(f"{name} is {value!r}, but must be one of {', '.join(choices)}")
-
-
 def check_sizes(config: PreTrainedConfig, why_even: str) -> None:
-    """Raise a ValueError that names the field if the sizes do not fit each other, or the width of heads is odd."""
-    sizes = ("vocab_size", "hidden_size", "embedding_size", "num_attention_heads", "intermediate_size")
-    check_at_least_1(config, *sizes, "type_vocab_size", "max_position_embeddings")
-    check_range(config, 0, math.inf, "num_hidden_layers", "initializer_range", "layer_norm_eps")
-    check_range(config, 0, 1, "hidden_dropout_prob", "attention_probs_dropout_prob")
+    """Raise a ValueError if the padding token is not in the vocabulary, or the width of heads is not an even number."""
     check_pad_token(config)
-    if config.hidden_size % config.num_attention_heads:
+    if config.hidden_size % (2 * config.num_attention_heads):
         raise ValueError(
-            f"hidden_size {config.hidden_size} is not a multiple of num_attention_heads {config.num_attention_heads}"
+            f"hidden_size ({config.hidden_size}) must be an even multiple of num_attention_heads "
+            f"({config.num_attention_heads}): {why_even}"
         )
-    if config.head_dim % 2:
-        raise ValueError(f"hidden_size / num_attention_heads is {config.head_dim}, but must be even: {why_even}")
 
 
 def check_activations(config: PreTrainedConfig) -> None:
@@ -224,26 +190,26 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
     is_decoder: bool = False
     add_cross_attention: bool = False
     tie_word_embeddings: bool = True
-    norm_type: str = "layer_norm"
+    norm_type: Literal["layer_norm", "rms_norm"] = "layer_norm"
     use_bias: bool = True
     add_pooling_layer: bool = False
     pooler_activation: str | None = None
     prefix_lm: bool = False
-    position_encoding: str = "rotary"
+    position_encoding: Literal["rotary", "learned", "sinusoidal", "none"] = "rotary"
     sinusoidal_scale: float | int = 1.0
-    attention_type: str = "softmax"
-    linear_feature_map: str = "elu"
+    attention_type: Literal["softmax", "linear"] = "softmax"
+    linear_feature_map: Literal["elu", "softmax", "cosine", "favor"] = "elu"
     linear_num_features: int = 256
-    linear_rotation: str = "after"
+    linear_rotation: Literal["after", "before"] = "after"
     linear_redraw_interval: int | None = 1000
     linear_seed: int = 0
     rope_parameters: dict | None = None
     trainable_rope: bool = False
     sparse_prediction: bool = False
     unpad_inputs: bool | None = True
-    classifier_layers: int = 2
+    classifier_layers: Literal[1, 2] = 2
     classifier_activation: str | None = None
-    triplet_scorer: str = "cross"
+    triplet_scorer: Literal["cross", "bi"] = "cross"
     triplet_loss: str | None = None
     triplet_temperature: float | int = 0.05
     triplet_margin: float | int = 0.2
@@ -265,7 +231,6 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
     def check(self) -> None:
         """Raise a ValueError that names the first invalid field."""
         check_sizes(self, "rotary position embedding rotates pairs of dimensions")
-        check_choice(self, "norm_type", NORM_TYPES)
         if self.add_pooling_layer and self.pooler_activation is None:
             raise ValueError(
                 "add_pooling_layer=True needs pooler_activation, which the config does not have: "
@@ -273,19 +238,22 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
             )
         if self.add_cross_attention and not self.is_decoder:
             raise ValueError("add_cross_attention=True needs is_decoder=True")
-        if self.classifier_layers not in (1, 2):
-            raise ValueError(f"classifier_layers is {self.classifier_layers}, but must be 1 or 2")
         self.check_rope(complete_rope(self.rope_parameters))
-        self.check_position_encoding()
         self.check_linear_attention()
-        self.check_triplets()
+        losses = TRIPLET_LOSSES[self.triplet_scorer]
+        if self.triplet_loss not in (None, *losses):
+            raise ValueError(
+                f"triplet_loss is {self.triplet_loss!r}, but with triplet_scorer={self.triplet_scorer!r} it must be "
+                f"one of {', '.join(losses)}"
+            )
 
     def check_rope(self, rope: dict[str, Any]) -> None:
-        """Raise a ValueError if complete `rope_parameters` contradict another field."""
-        if self.position_encoding != "rotary" and not is_paper_rope(rope):
+        """Raise a ValueError if a field of RoPE, such as complete `rope_parameters`, contradicts another field."""
+        has_fields = self.rotary_value or self.trainable_rope or not is_paper_rope(rope)
+        if self.position_encoding != "rotary" and has_fields:
             raise ValueError(
-                f'rope_parameters={rope} are for position_encoding="rotary", but position_encoding is '
-                f"{self.position_encoding!r}: leave one of them out"
+                f"position_encoding={self.position_encoding!r} has no rotation: leave out rotary_value, trainable_rope "
+                "and rope_parameters"
             )
         if self.attention_type == "linear" and rope["rope_type"] == "yarn" and rope.get("attention_factor") != 1:
             raise ValueError(
@@ -293,36 +261,8 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
                 "attention_factor to 1.0 in rope_parameters, or use another rope_type"
             )
 
-    def check_position_encoding(self) -> None:
-        """Raise a ValueError if `position_encoding` is unknown or contradicts another field."""
-        check_choice(self, "position_encoding", POSITION_ENCODINGS)
-        check_range(self, 0, math.inf, "sinusoidal_scale")
-        encoding = self.position_encoding
-        if encoding == "sinusoidal" and (self.embedding_size or self.hidden_size) % 2:
-            raise ValueError(
-                f"embedding_size is {self.embedding_size}, but must be even: sinusoidal positions are pairs of a sine "
-                "and a cosine"
-            )
-        if encoding != "rotary":
-            rotary_fields = {"rotary_value=True": self.rotary_value, "trainable_rope=True": self.trainable_rope}
-            if given := [field for field, is_set in rotary_fields.items() if is_set]:
-                raise ValueError(
-                    f'{given[0]} is for position_encoding="rotary", but position_encoding is {encoding!r}: leave one '
-                    "of them out"
-                )
-
     def check_linear_attention(self) -> None:
-        """Raise a ValueError that names the first invalid field of linear attention."""
-        check_choice(self, "attention_type", ATTENTION_TYPES)
-        check_choice(self, "linear_feature_map", FEATURE_MAPS)
-        check_choice(self, "linear_rotation", ("after", "before"))
-        m, interval = self.linear_num_features, self.linear_redraw_interval
-        if m < 2 or m % 2:
-            raise ValueError(
-                f"linear_num_features is {m}, but must be an even number of at least 2: features are rotated in pairs"
-            )
-        if interval is not None and interval < 1:
-            raise ValueError(f"linear_redraw_interval is {interval}, but must be at least 1, or None for never")
+        """Raise a ValueError that names a field of which linear attention computes nothing."""
         if self.attention_type != "linear":
             return
         if self.linear_rotation == "before" and self.linear_feature_map != "favor":
@@ -334,25 +274,6 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
             raise ValueError(
                 'prefix_lm=True masks pairs of tokens, which attention_type="linear" cannot do: leave one of them out'
             )
-        if self.trainable_rope and self.rotary_value and self.rotary_dim != self.head_dim:
-            raise ValueError(
-                f"trainable_rope=True has {self.rotary_dim // 2} frequencies, but rotary_value=True needs "
-                f"{self.head_dim // 2}: leave one of them out, or set linear_num_features to {self.head_dim}"
-            )
-
-    def check_triplets(self) -> None:
-        """Raise a ValueError that names the first invalid field of triplet matching."""
-        check_choice(self, "triplet_scorer", TRIPLET_LOSSES)
-        losses = TRIPLET_LOSSES[self.triplet_scorer]
-        if self.triplet_loss is not None and self.triplet_loss not in losses:
-            raise ValueError(
-                f"triplet_loss is {self.triplet_loss!r}, but with triplet_scorer={self.triplet_scorer!r} it must be "
-                f"one of {', '.join(losses)}"
-            )
-        for name in ("triplet_temperature", "triplet_margin"):
-            value = getattr(self, name)
-            if not is_number(value, 0) or value == 0:
-                raise ValueError(f"{name} is {value}, but must be a number greater than 0")
 
     def convert_rope_params_to_dict(self, **kwargs) -> dict[str, Any]:
         """Move `rope_scaling` and `rope_theta` of older configs into `rope_parameters`.

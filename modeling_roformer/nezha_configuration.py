@@ -5,7 +5,7 @@ from typing import ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-from .configuration import ConfigurationMixin, check_at_least_1, check_range, check_sizes
+from .configuration import ConfigurationMixin, check_sizes
 
 
 @strict
@@ -86,24 +86,16 @@ class NezhaConfig(ConfigurationMixin, PreTrainedConfig):
 
     def __post_init__(self, **kwargs):
         kwargs.pop("embedding_size", None)  # published configs have 128, which transformers 4 never read
-        for name in ("is_decoder", "add_cross_attention"):
-            if kwargs.pop(name, False):
-                raise ValueError(f"{name}=True does not work for NEZHA, which is an encoder: leave it out")
-        if "position_encoding" in kwargs:
-            raise ValueError("position_encoding is a field of RoFormerConfig: NEZHA's positions are relative")
-        if kwargs.pop("attention_type", "softmax") != "softmax":
-            raise ValueError(
-                "attention_type=\"linear\" is for RoFormer: NEZHA's positions need softmax's probabilities"
-            )
+        for name in ("is_decoder", "add_cross_attention", "position_encoding", "attention_type"):
+            only_value = getattr(type(self), name)
+            if (given := kwargs.pop(name, only_value)) != only_value:
+                raise ValueError(f"{name} is {given!r}, but NEZHA has only {only_value!r}: leave it out")
         super().__post_init__(**kwargs)
         self.check()
 
     def check(self) -> None:
         """Raise a ValueError that names the first invalid field."""
         check_sizes(self, "positions are pairs of a sine and a cosine")
-        check_at_least_1(self, "max_relative_position")
-        if self.classifier_dropout is not None:
-            check_range(self, 0, 1, "classifier_dropout")
 
     @property
     def embedding_size(self) -> int:

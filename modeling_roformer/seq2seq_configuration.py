@@ -1,22 +1,22 @@
 """Configuration of RoFormer for sequence to sequence."""
 
 import copy
-import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-from .configuration import ConfigurationMixin, check_at_least_1, check_choice, check_pad_token, check_range
+from .configuration import ConfigurationMixin, check_pad_token
 from .saved_fields import MODEL_TYPE_SEQ2SEQ, ROPE_FIELDS
 
-SIZES_OF_STACK = ("layers", "attention_heads", "ffn_dim")
-# Fields of MarianConfig for which this model supports one value only.
-ONE_WAY = {
+# Fields of MarianConfig and RoFormerConfig for which this model supports one value only.
+ONLY_VALUES = {
     "activation_dropout": 0,
     "encoder_layerdrop": 0,
     "decoder_layerdrop": 0,
     "share_encoder_decoder_embeddings": True,
+    "attention_type": "softmax",
+    **dict.fromkeys(ROPE_FIELDS),
 }
 
 
@@ -93,7 +93,7 @@ class RoFormerSeq2SeqConfig(ConfigurationMixin, PreTrainedConfig):
     init_std: float = 0.02
     layer_norm_eps: float = 1e-5
     scale_embedding: bool = True
-    position_encoding: str = "rotary"
+    position_encoding: Literal["rotary", "sinusoidal"] = "rotary"
     use_cache: bool = True
     is_encoder_decoder: bool = True
     tie_word_embeddings: bool = True
@@ -118,11 +118,9 @@ class RoFormerSeq2SeqConfig(ConfigurationMixin, PreTrainedConfig):
     add_cross_attention: ClassVar[bool] = False
 
     def __post_init__(self, **kwargs):
-        for name, value in {**ONE_WAY, "decoder_vocab_size": self.vocab_size, "attention_type": "softmax"}.items():
+        for name, value in {**ONLY_VALUES, "decoder_vocab_size": self.vocab_size}.items():
             if (given := kwargs.pop(name, None)) not in (None, value):
                 raise ValueError(f"{name} is {given!r}, but RoFormerSeq2SeqConfig supports only {value!r}")
-        if given := [name for name in ROPE_FIELDS if kwargs.pop(name, None)]:
-            raise ValueError(f"{given[0]} is a field of RoFormerConfig, not of RoFormerSeq2SeqConfig: leave it out")
         for name in ("is_decoder", "add_cross_attention"):
             kwargs.pop(name, None)  # fields of a MarianConfig
         self.unpad_inputs = self.unpad_inputs is not False
@@ -131,25 +129,14 @@ class RoFormerSeq2SeqConfig(ConfigurationMixin, PreTrainedConfig):
 
     def check(self) -> None:
         """Raise a ValueError that names the first invalid field."""
-        stacks = [f"{stack}_{size}" for stack in ("encoder", "decoder") for size in SIZES_OF_STACK]
-        check_at_least_1(self, "vocab_size", "d_model", *stacks, "max_position_embeddings")
-        check_range(self, 0, math.inf, "init_std", "layer_norm_eps")
-        check_range(self, 0, 1, "dropout", "attention_dropout")
         check_pad_token(self)
-        check_choice(self, "position_encoding", ("rotary", "sinusoidal"))
         for name in ("encoder_attention_heads", "decoder_attention_heads"):
             heads = getattr(self, name)
-            if self.d_model % heads:
-                raise ValueError(f"d_model ({self.d_model}) is not a multiple of {name} ({heads})")
-            if self.position_encoding == "rotary" and self.d_model // heads % 2:
+            if self.d_model % (2 * heads if self.position_encoding == "rotary" else heads):
                 raise ValueError(
-                    f"d_model / {name} is {self.d_model // heads}, but must be even: rotary position embedding rotates "
-                    "pairs of dimensions"
+                    f"d_model ({self.d_model}) must be a multiple of {name} ({heads}), and an even one for "
+                    'position_encoding="rotary", which rotates pairs of dimensions'
                 )
-        if self.d_model % 2:
-            raise ValueError(
-                f"d_model is {self.d_model}, but must be even: sinusoidal positions are pairs of a sine and a cosine"
-            )
 
     def decoder_config(self) -> "RoFormerSeq2SeqConfig":
         """Return a configuration for the decoder alone, whose fields the shared modules then read."""

@@ -2,14 +2,10 @@
 
 import json
 import logging
-import math
 
 import pytest
 from helpers.messages import refused
-from helpers.properties import max_examples
 from helpers.small_models import small_config
-from hypothesis import given
-from hypothesis import strategies as st
 from transformers import AutoConfig
 
 from modeling_roformer import RoFormerConfig
@@ -175,35 +171,3 @@ def test_the_trained_length_may_be_told_where_nothing_is_scaled(tmp_path):
     assert written["model_type"] == "roformer"
     assert written["rope_parameters"] == told
     assert RoFormerConfig.from_pretrained(tmp_path).rope_parameters == told
-
-
-ROPE_NUMBERS = {
-    "rope_theta": [1.0, 0, 10**400],  # an integer that no float holds
-    "factor": [0.5, True, 10**400],
-    "original_max_position_embeddings": [0, -1, 16.0, True],
-    "attention_factor": [0, True],
-    "beta_fast": [0, True, 0.5],  # less than beta_slow, which is 1 by default
-    "beta_slow": [0, True, 33],
-    **{key: [-0.5, True] for key in ["mscale", "mscale_all_dim"]},
-    "truncate": [0, 1],
-}
-
-
-@given(
-    st.sampled_from(sorted(ROPE_NUMBERS)).flatmap(
-        lambda name: st.tuples(
-            st.just(name),
-            st.sampled_from([*ROPE_NUMBERS[name], math.nan, math.inf, -math.inf, -1.0, "10000", [1.0], {}])
-            | st.floats(max_value=-1e-9)
-            | st.text(max_size=3),
-        )
-    )
-)
-@max_examples(150)
-def test_a_bad_value_of_any_field_of_rope_is_refused_by_name(pair):
-    name, value = pair
-    with refused(ValueError, name, repr(value)):
-        RoFormerConfig(rope_parameters={**YARN, name: value})
-    config = RoFormerConfig()
-    with refused(ValueError, name, repr(value)):
-        config.rope_parameters = {**YARN, name: value}
