@@ -11,9 +11,9 @@ from .saved_fields import (
     MODEL_TYPES,
     PAPER_ROPE,
     ROPE_FIELDS,
-    complete_rope,
+    checked_rope,
     is_paper_rope,
-    rope_of,
+    read_rope,
     saved_model_type,
 )
 
@@ -158,7 +158,8 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
         triplet_margin: difference that the loss "margin" requires between the two cosines.
 
     Raises:
-        ValueError: naming the invalid field.
+        ValueError: a field contradicts another.
+        StrictDataclassError (of huggingface_hub): a field has a value of another type, or none of its choices.
 
     ```python
     >>> from modeling_roformer import RoFormerConfig
@@ -229,7 +230,7 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
         self.check()
 
     def check(self) -> None:
-        """Raise a ValueError that names the first invalid field."""
+        """Raise a ValueError that names the first field which contradicts another."""
         check_sizes(self, "rotary position embedding rotates pairs of dimensions")
         if self.add_pooling_layer and self.pooler_activation is None:
             raise ValueError(
@@ -238,7 +239,7 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
             )
         if self.add_cross_attention and not self.is_decoder:
             raise ValueError("add_cross_attention=True needs is_decoder=True")
-        self.check_rope(complete_rope(self.rope_parameters))
+        self.check_rope(checked_rope(self.rope_parameters))
         self.check_linear_attention()
         losses = TRIPLET_LOSSES[self.triplet_scorer]
         if self.triplet_loss not in (None, *losses):
@@ -262,7 +263,7 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
             )
 
     def check_linear_attention(self) -> None:
-        """Raise a ValueError that names a field of which linear attention computes nothing."""
+        """Raise a ValueError that names a field which linear attention does not compute."""
         if self.attention_type != "linear":
             return
         if self.linear_rotation == "before" and self.linear_feature_map != "favor":
@@ -282,17 +283,15 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
         has no meaning for this model.
         """
         older = {name: kwargs.pop(name, None) for name in ROPE_FIELDS[1:]}
-        self.rope_parameters = rope_of({"rope_parameters": self.rope_parameters, **older})
+        self.rope_parameters = read_rope({"rope_parameters": self.rope_parameters, **older})
         return kwargs
 
     def __setattr__(self, name: str, value: Any) -> None:
         # The constructor makes the first assignment, and may have more values under older names.
         if name in ("rope_parameters", "rope_theta") and "rope_parameters" in self.__dict__:
-            kept = rope_of({"rope_parameters": self.rope_parameters})
-            given = (
-                {**kept, name: value} if name == "rope_theta" else {"rope_theta": kept["rope_theta"], **(value or {})}
-            )
-            name, value = "rope_parameters", complete_rope(given)
+            old = read_rope({"rope_parameters": self.rope_parameters})
+            new = {**old, name: value} if name == "rope_theta" else {"rope_theta": old["rope_theta"], **(value or {})}
+            name, value = "rope_parameters", checked_rope(new)
             self.check_rope(value)
         super().__setattr__(name, value)
 
@@ -304,10 +303,10 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
         """
         given = {name: kwargs.pop(name) for name in ROPE_FIELDS if name in kwargs}
         if given:
-            read = rope_of(config_dict)
+            saved = read_rope(config_dict)
             if list(given) == ["rope_theta"]:
-                given = {"rope_parameters": {**read, **given}}
-            given.setdefault("rope_theta", read["rope_theta"])
+                given = {"rope_parameters": {**saved, **given}}
+            given.setdefault("rope_theta", saved["rope_theta"])
             config_dict = {name: value for name, value in config_dict.items() if name not in ROPE_FIELDS} | given
         return super().from_dict(config_dict, **kwargs)
 
@@ -315,7 +314,7 @@ class RoFormerConfig(ConfigurationMixin, PreTrainedConfig):
         """Do nothing: `convert_rope_params_to_dict` does it."""
 
     def validate_rope(self) -> None:
-        """Do nothing: `complete_rope` does it."""
+        """Do nothing: `checked_rope` does it."""
 
     @property
     def rotary_dim(self) -> int:

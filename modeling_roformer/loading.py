@@ -23,7 +23,7 @@ else:
 logger = logging.get_logger(__name__)
 Model = PreTrainedModel if TYPE_CHECKING else object
 ADAPTER = "adapter_config.json"
-SAVE = inspect.signature(PreTrainedModel.save_pretrained)
+_SAVE_PRETRAINED = inspect.signature(PreTrainedModel.save_pretrained)
 
 
 class ShapeMismatchError(ValueError, RuntimeError):
@@ -49,21 +49,20 @@ class LoadedWhole(Model):
         Raises:
             ValueError: naming weights of the backbone that are missing, misshapen or unexpected.
         """
-        asked = (kwargs.get(name) for name in ("output_loading_info", "state_dict"))
-        if any(value is not None and value is not False for value in asked):
+        if kwargs.get("output_loading_info") or kwargs.get("state_dict") is not None:
             return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
-        quiet = {**kwargs, "output_loading_info": True, "ignore_mismatched_sizes": True}
+        options = {**kwargs, "output_loading_info": True, "ignore_mismatched_sizes": True}
         load: Any = super().from_pretrained
-        model, report = load(pretrained_model_name_or_path, *args, **quiet)
+        model, report = load(pretrained_model_name_or_path, *args, **options)
         if model.has_pooler_weights(report, pretrained_model_name_or_path):
             # The roformer package writes a pooler's weights and activation, but neither a field for the pooler nor one
             # for the prefix mask of RoFormer-Sim, which is a decoder with a linear pooler.
-            config = quiet["config"] = model.config
+            config = options["config"] = model.config
             config.add_pooling_layer = True
             if config.is_decoder and config.pooler_activation == "linear":
                 config.prefix_lm = True
             args = args[1:] if args and isinstance(args[0], cls.config_class) else args
-            model, report = load(pretrained_model_name_or_path, *args, **quiet)
+            model, report = load(pretrained_model_name_or_path, *args, **options)
         if kwargs.get("ignore_mismatched_sizes"):  # for a head with other labels, not for the backbone
             backbone = model._backbone_prefix()
             misshapen = {entry for entry in report["mismatched_keys"] if entry[0].startswith(backbone)}
@@ -74,7 +73,7 @@ class LoadedWhole(Model):
 
     @wraps(PreTrainedModel.save_pretrained)
     def save_pretrained(self, save_directory, *args, **kwargs):
-        options = SAVE.bind(self, save_directory, *args, **kwargs).arguments
+        options = _SAVE_PRETRAINED.bind(self, save_directory, *args, **kwargs).arguments
         suffix = f".{options['variant']}" if options.get("variant") else ""
         folder = Path(save_directory)
         is_main = options.get("is_main_process", True)
@@ -127,7 +126,7 @@ class LoadedWhole(Model):
             saved, _ = self.config_class.get_config_dict(source, **kwargs)
         except OSError:  # weights without a config
             return
-        trained, chosen = attention_of(saved), attention_of(vars(self.config))
+        trained, chosen = attention_name(saved), attention_name(vars(self.config))
         if trained != chosen:
             logger.warning_once(
                 f"{source} was trained with {trained} attention, but is loaded with {chosen} attention: train it "
@@ -180,40 +179,40 @@ class LoadedWhole(Model):
         )
         if missing:
             raise ValueError(
-                f"{source} has no weight for {_some(missing)}, and would be completed at random: to load the "
+                f"{source} has no weight for {_shorten(missing)}, and would be completed at random: to load the "
                 f"{type(self).__name__} all the same, pass output_loading_info=True"
             )
         if report["mismatched_keys"]:
             # The backbone's come first: for them, ignore_mismatched_sizes is no remedy.
             order = sorted(report["mismatched_keys"], key=lambda entry: (not entry[0].startswith(backbone), entry[0]))
-            name, found, expected = order[0]
+            name, shape, expected = order[0]
             is_head = not name.startswith(backbone)
             remedy = ", or pass ignore_mismatched_sizes=True to initialise the head at random" if is_head else ""
             raise ShapeMismatchError(
-                f"{source} has {name} of shape {tuple(found)}, but the config implies {tuple(expected)}: "
+                f"{source} has {name} of shape {tuple(shape)}, but the config implies {tuple(expected)}: "
                 f"correct the config{remedy}"
             )
         if unexpected:
             raise ValueError(
-                f"{source} has {_some(unexpected)}, which its config has no place for: correct the config, or pass "
+                f"{source} has {_shorten(unexpected)}, which its config has no place for: correct the config, or pass "
                 "output_loading_info=True to leave such weights out"
             )
 
 
 def _shards(folder: Path, suffix: str) -> dict[str, tuple[int, int]]:
-    """Return the shards in a folder, each with what changes when it is written: its number and time."""
-    found = {path.name: path.stat() for path in folder.glob(f"model{suffix}-?????-of-?????.safetensors")}
-    return {name: (state.st_ino, state.st_mtime_ns) for name, state in found.items()}
+    """Return the shards in a folder by name, with inode and time, which change when a shard is written."""
+    status = {path.name: path.stat() for path in folder.glob(f"model{suffix}-?????-of-?????.safetensors")}
+    return {name: (one.st_ino, one.st_mtime_ns) for name, one in status.items()}
 
 
-def attention_of(fields: dict) -> str:
-    """Return the attention of a configuration in words: softmax, or linear with its feature map."""
+def attention_name(fields: dict) -> str:
+    """Return the name of a configuration's attention: softmax, or linear with its feature map."""
     if fields.get("attention_type", "softmax") == "softmax":
         return "softmax"
     before = ", rotated before it" if fields.get("linear_rotation") == "before" else ""
     return f"linear (linear_feature_map={fields.get('linear_feature_map', 'elu')!r}{before})"
 
 
-def _some(names: list[str]) -> str:
+def _shorten(names: list[str]) -> str:
     """Return the first name and the number of the others."""
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

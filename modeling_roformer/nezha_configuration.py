@@ -38,7 +38,8 @@ class NezhaConfig(ConfigurationMixin, PreTrainedConfig):
         sparse_prediction: in training, the MLM head computes logits only where there are labels.
 
     Raises:
-        ValueError: naming the invalid field.
+        ValueError: a field contradicts another.
+        StrictDataclassError (of huggingface_hub): a field has a value of another type, or none of its choices.
 
     ```python
     >>> from modeling_roformer import NezhaConfig
@@ -94,7 +95,7 @@ class NezhaConfig(ConfigurationMixin, PreTrainedConfig):
         self.check()
 
     def check(self) -> None:
-        """Raise a ValueError that names the first invalid field."""
+        """Raise a ValueError that names the first field which contradicts another."""
         check_sizes(self, "positions are pairs of a sine and a cosine")
 
     @property

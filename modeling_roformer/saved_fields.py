@@ -27,7 +27,7 @@ PAPER_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 ROPE_FIELDS = ("rope_parameters", "rope_scaling", "rope_theta")
 
 
-def rope_of(fields: Mapping[str, Any]) -> dict[str, Any]:
+def read_rope(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the `rope_parameters` of a configuration under their current names, with the paper's as defaults."""
     parameters = dict(fields.get("rope_scaling") or fields.get("rope_parameters") or {})
     if (theta := fields.get("rope_theta")) is not None:
@@ -42,9 +42,9 @@ def is_paper_rope(parameters: Mapping[str, Any]) -> bool:
     return all(parameters[name] == PAPER_ROPE[name] for name in PAPER_ROPE)
 
 
-def complete_rope(parameters: dict[str, Any] | None) -> dict[str, Any]:
+def checked_rope(parameters: dict[str, Any] | None) -> dict[str, Any]:
     """Return `rope_parameters` with the paper's as defaults; raise a ValueError for a missing or unknown field."""
-    parameters = rope_of({"rope_parameters": parameters})
+    parameters = read_rope({"rope_parameters": parameters})
     rope_type = parameters["rope_type"]
     if rope_type not in _NEEDED:
         raise ValueError(f"rope_type is {rope_type!r}, but must be one of {', '.join(_NEEDED)}")
@@ -66,7 +66,7 @@ def saved_model_type(fields: Mapping[str, object]) -> str:
         return MODEL_TYPE_EXTENDED
     if fields.get("norm_type", "layer_norm") != "layer_norm" or not fields.get("use_bias", True):
         return MODEL_TYPE_V2
-    if fields.get("prefix_lm") or fields.get("trainable_rope") or not is_paper_rope(rope_of(fields)):
+    if fields.get("prefix_lm") or fields.get("trainable_rope") or not is_paper_rope(read_rope(fields)):
         return MODEL_TYPE_EXTENDED
     activation = fields.get("classifier_activation")
     if fields.get("classifier_layers", 2) != 2 or activation not in (None, fields.get("hidden_act", "gelu")):

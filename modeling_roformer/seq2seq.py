@@ -204,13 +204,7 @@ class RoFormerSeq2SeqModel(RoFormerSeq2SeqPreTrainedModel):
             )
         elif isinstance(encoded, tuple):
             encoded = BaseModelOutput(*encoded)
-        texts = encoded.last_hidden_state.shape[:2]
-        check_shape("attention_mask", attention_mask, texts)
-        for name, target in (("_input_ids", decoder_input_ids), ("_inputs_embeds", decoder_inputs_embeds)):
-            if target is not None and (target.ndim < 2 or target.shape[0] != texts[0]):
-                raise ValueError(
-                    f"decoder{name} has shape {tuple(target.shape)}; expected {texts[0]} targets, one per source text"
-                )
+        check_shape("attention_mask", attention_mask, encoded.last_hidden_state.shape[:2])
         decoder_outputs = self.decoder(
             decoder_input_ids,
             decoder_attention_mask,
@@ -320,12 +314,12 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
         hidden_states = outputs.last_hidden_state
         if self.training and self.config.sparse_prediction:
             hidden_states, labels = select_labelled(hidden_states, labels, count)
-        logits = self.logits_of(hidden_states)
+        logits = self.compute_logits(hidden_states)
         loss = None if labels is None else mean_cross_entropy(logits, labels, num_items_in_batch)
         others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
         return Seq2SeqLMOutput(loss=loss, logits=logits, **others)
 
-    def logits_of(self, hidden_states: torch.Tensor) -> torch.Tensor:
+    def compute_logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Return logits, shape (…, vocab_size), from the decoder's hidden states, shape (…, d)."""
         logits, bias = self.lm_head(hidden_states), self.final_logits_bias
         # The bias is not trained, and 0 unless it is Marian's. Skip the addition then: it would copy the logits.

@@ -54,7 +54,8 @@ class RoFormerSeq2SeqConfig(ConfigurationMixin, PreTrainedConfig):
         decoder_start_token_id: first token of the decoder's input.
 
     Raises:
-        ValueError: naming the invalid field.
+        ValueError: a field contradicts another.
+        StrictDataclassError (of huggingface_hub): a field has a value of another type, or none of its choices.
 
     ```python
     >>> from modeling_roformer import RoFormerSeq2SeqConfig
@@ -128,7 +129,7 @@ class RoFormerSeq2SeqConfig(ConfigurationMixin, PreTrainedConfig):
         self.check()
 
     def check(self) -> None:
-        """Raise a ValueError that names the first invalid field."""
+        """Raise a ValueError that names the first field which contradicts another."""
         check_pad_token(self)
         for name in ("encoder_attention_heads", "decoder_attention_heads"):
             heads = getattr(self, name)

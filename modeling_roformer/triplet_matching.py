@@ -5,7 +5,6 @@ Dimensions in the shapes: b batch, n texts or pairs of a triplet, s sequence len
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from numbers import Integral
 
 import torch
 from torch import nn
@@ -18,7 +17,7 @@ from transformers.utils import logging
 
 from .configuration import TRIPLET_LOSSES, RoFormerConfig
 from .heads import RoFormerHead, flatten_examples, mean_cross_entropy, mean_loss, mean_over_tokens
-from .inputs import can_be_read, check_ranges, check_shape, check_tokens
+from .inputs import check_ranges, check_shape, check_tokens
 from .model import can_return_tuple
 
 DEFAULT_MAX_LENGTH = 1024  # for tokenizers without a limit; as in the paper's RoFormer-1024
@@ -102,11 +101,11 @@ class RoFormerForTripletMatching(RoFormerHead):
             logits: shape (b, 2).
             labels: integers 0 and 1, shape (b,).
         """
-        kind = self.config.triplet_loss or TRIPLET_LOSSES[self.config.triplet_scorer][0]
+        name = self.config.triplet_loss or TRIPLET_LOSSES[self.config.triplet_scorer][0]
         labels = labels.to(logits.device, torch.long)
-        if kind == "softmax":
+        if name == "softmax":
             return mean_cross_entropy(logits, labels, num_items_in_batch)
-        if kind == "binary_cross_entropy":
+        if name == "binary_cross_entropy":
             is_closer = torch.stack((labels == 0, labels == 1), dim=-1).to(logits.dtype)
             pairs = None if num_items_in_batch is None else 2 * num_items_in_batch
             return mean_loss(F.binary_cross_entropy_with_logits, pairs, logits, is_closer)
@@ -135,13 +134,7 @@ class RoFormerForTripletMatching(RoFormerHead):
             raise ValueError(
                 f"labels are {labels.dtype} of shape {tuple(labels.shape)}, but must be integers of shape ({shape[0]},)"
             )
-        has_token = None
-        if attention_mask is not None and can_be_read(attention_mask):
-            has_token = attention_mask.any(dim=-1)
-        values = check_ranges(("labels", labels, 2, None), filled=None if has_token is None else has_token.all())
-        if has_token is not None and values["filled"] == 0:
-            i, text = (~has_token).nonzero()[0].tolist()
-            raise ValueError(f"attention_mask leaves no token of {texts[text]} in triplet {i}")
+        check_ranges(("labels", labels, 2, None))
         return tokens.shape[:2]
 
     @torch.no_grad()
@@ -177,10 +170,6 @@ class RoFormerForTripletMatching(RoFormerHead):
             raise ValueError('encode needs triplet_scorer="bi"; a model with "cross" has no vectors of single texts')
         if isinstance(texts, str):
             raise ValueError("texts is a single string, but must be a list of strings")
-        if batch_size < 1:
-            raise ValueError(f"batch_size is {batch_size}, but must be at least 1")
-        for i, text in enumerate(texts):
-            check_text(text, f"texts[{i}]")
         max_length = longest_input(tokenizer, max_length)
         ids = tokenizer(list(texts), truncation=True, max_length=max_length)["input_ids"] if len(texts) else []
         for i, row in enumerate(ids):
@@ -217,34 +206,18 @@ class RoFormerForTripletMatching(RoFormerHead):
             `values`, their cosines with the text, and `indices`, their rows; each of shape (min(top_k, n),).
 
         Raises:
-            ValueError: the shapes do not fit, a vector is not finite, or top_k is not a whole number of at least 1.
+            ValueError: a vector has numbers that are not finite.
         """
-        if vector.ndim != 1 or vectors.ndim != 2 or vectors.shape[1] != len(vector):
-            raise ValueError(
-                f"vector and vectors have shapes {tuple(vector.shape)} and {tuple(vectors.shape)}; "
-                "expected (hidden_size,) and (n, hidden_size)"
-            )
-        if top_k is not None and (not isinstance(top_k, Integral) or top_k < 1):
-            raise ValueError(f"top_k is {top_k!r}, but must be a whole number of at least 1")
-        if not vector.isfinite().all():
-            raise ValueError("vector has numbers that are not finite")
         dtype = torch.promote_types(torch.promote_types(vector.dtype, vectors.dtype), torch.float32)
         # In float32 the products of equal rows can differ in the last bit, depending on the row's place.
         exact = torch.float32 if vectors.device.type == "mps" else torch.float64
         vector = vector.to(vectors.device, exact)
         cosines = torch.cat([rows.to(exact) @ vector for rows in vectors.split(_ROWS)]).to(dtype)
-        if not (finite := cosines.isfinite()).all():
-            raise ValueError(f"vectors[{int(finite.int().argmin())}] has numbers that are not finite")
+        if not (is_finite := cosines.isfinite()).all():  # NaN would be the best
+            row = int(is_finite.int().argmin())
+            raise ValueError(f"vector or vectors[{row}] has numbers that are not finite")
         values, indices = cosines.sort(descending=True, stable=True)
         return values[:top_k], indices[:top_k]
-
-
-def check_text(text: object, name: str) -> None:
-    """Raise a ValueError unless `text` is a string that is not empty."""
-    if not isinstance(text, str):
-        raise ValueError(f"{name} is {type(text).__name__}, but must be a string")
-    if not text.strip():
-        raise ValueError(f"{name} is empty")
 
 
 def longest_input(tokenizer: PreTrainedTokenizerBase, max_length: int | None) -> int:
@@ -252,15 +225,10 @@ def longest_input(tokenizer: PreTrainedTokenizerBase, max_length: int | None) ->
 
     It is `max_length` if given, else the tokenizer's `model_max_length`, else 1,024 as in the paper.
     """
-    least = tokenizer.num_special_tokens_to_add(pair=True) + 2
-    if max_length is None:
-        limit = tokenizer.model_max_length
-        max_length = DEFAULT_MAX_LENGTH if limit > 10**20 else limit  # transformers writes 10^30 for no limit
-    if isinstance(max_length, bool) or not isinstance(max_length, Integral):
-        raise ValueError(f"max_length is {max_length!r}, but must be a whole number of tokens")
-    if max_length < least:
-        raise ValueError(f"max_length is {max_length}, but a pair needs at least {least} tokens")
-    return int(max_length)
+    if max_length is not None:
+        return max_length
+    limit = tokenizer.model_max_length
+    return DEFAULT_MAX_LENGTH if limit > 10**20 else limit  # transformers writes 10^30 for no limit
 
 
 class AutoModelForTripletMatching(_BaseAutoModelClass):

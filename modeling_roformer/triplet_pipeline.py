@@ -7,7 +7,7 @@ import torch
 from transformers import Pipeline, PreTrainedTokenizerBase
 from transformers.dynamic_module_utils import custom_object_save
 
-from .triplet_matching import check_text, longest_input
+from .triplet_matching import longest_input
 
 TASK = "triplet-matching"
 
@@ -40,20 +40,13 @@ class TripletMatchingPipeline(Pipeline):
     # Returns the code to save beside a model, given its folder; None in a copy of this file beside a checkpoint.
     files_with_code: Callable[[Path], dict[str, bytes]] | None = None
 
-    def __init__(self, model, *args, **kwargs):
-        if not hasattr(model, "triplet_loss"):
-            raise ValueError(
-                f"{type(model).__name__} cannot match triplets: load the model with AutoModelForTripletMatching"
-            )
-        super().__init__(model, *args, **kwargs)
-
     def __call__(self, inputs, **kwargs):
         if isinstance(inputs, list) and not inputs:
             return []
         return super().__call__(inputs, **kwargs)
 
     def _sanitize_parameters(self, max_length: int | None = None):
-        return {} if max_length is None else {"max_length": longest_input(self.tokenizer, max_length)}, {}, {}
+        return {} if max_length is None else {"max_length": max_length}, {}, {}
 
     def preprocess(self, triplet: dict, max_length: int | None = None) -> dict:
         scorer = self.model.config.triplet_scorer
@@ -82,8 +75,6 @@ class TripletMatchingPipeline(Pipeline):
             save_directory: folder, made if it does not exist.
             kwargs: for `save_pretrained` of model and tokenizer; to publish, use `push_to_hub`.
         """
-        if kwargs.get("push_to_hub"):
-            raise ValueError("save_pretrained has no push_to_hub: to publish the pipeline, call pipeline.push_to_hub")
         directory = Path(save_directory)
         super().save_pretrained(directory, **kwargs)
         if self.files_with_code is None:
@@ -109,12 +100,10 @@ def encode_triplet(
         Name of an input -> its two or three rows.
 
     Raises:
-        ValueError: naming the text that is missing, not a string, or empty.
+        ValueError: naming the text that is missing or empty.
     """
     if not isinstance(triplet, dict) or not {"A", "B", "C"} <= set(triplet):
         raise ValueError('a triplet must be a dict with the keys "A", "B" and "C"')
-    for name in "ABC":
-        check_text(triplet[name], f'text "{name}"')
     a, b, c = (triplet[name] for name in "ABC")
     limits = {"truncation": "longest_first", "max_length": longest_input(tokenizer, max_length)}
     encoded = tokenizer([a, a], [b, c], **limits) if scorer == "cross" else tokenizer([a, b, c], **limits)

@@ -43,9 +43,9 @@ class AddedTokenSplitter:
             normalized = self.normalizer(text) if self.normalized else ""
             if not any(content in normalized for content in self.normalized):
                 return None
-        found = self.finder.encode(_SURROGATE.sub("\ufffd", text), add_special_tokens=False)
-        places = zip(found.ids, found.offsets, strict=True)
-        return [(self.contents.get(token), start, end) for token, (start, end) in places]
+        encoding = self.finder.encode(_SURROGATE.sub("\ufffd", text), add_special_tokens=False)
+        parts = zip(encoding.ids, encoding.offsets, strict=True)
+        return [(self.contents.get(token), start, end) for token, (start, end) in parts]
 
 
 class Tokens(NamedTuple):
@@ -60,7 +60,7 @@ class Tokens(NamedTuple):
     words: Sequence = ()
 
 
-def joined(parts):
+def join_parts(parts):
     """Return the `Tokens` of a text from those of its parts, a list of (`Tokens`, start of the part in the text)."""
     ids, offsets, words = [], [], []
     for part, start in parts:
@@ -139,12 +139,12 @@ class Assembler:
         return self._layouts[n_sequences]
 
     def lengths(self, sequences):
-        """Return how many tokens of each sequence are kept."""
-        full = [len(sequence.ids) for sequence in sequences]
+        """Return the number of tokens of each sequence that fit into `max_length`."""
+        lengths = [len(sequence.ids) for sequence in sequences]
         if self.max_length is None:
-            return full
-        specials = len(self._layout(len(full))) - len(full)
-        return truncated_lengths(full, self.max_length - specials, self.strategy)
+            return lengths
+        special_tokens = len(self._layout(len(lengths))) - len(lengths)
+        return truncated_lengths(lengths, self.max_length - special_tokens, self.strategy)
 
     def assemble(self, sequences):
         """Return one input as (input_ids, type_ids, special_tokens_mask, offsets), lists of one item per token.
@@ -169,17 +169,17 @@ class Assembler:
             offsets += new_offsets
         return ids, types, mask, offsets
 
-    def encoding(self, sequences, tokens_of):
+    def encoding(self, sequences, ids_to_tokens):
         """Return one input as a `tokenizers.Encoding`, with the truncated parts in its `overflowing`.
 
         Args:
             sequences: list of `Tokens` with offsets and words.
-            tokens_of: function from ids to tokens.
+            ids_to_tokens: function from ids to tokens.
         """
         encodings = []
         for number, (sequence, length) in enumerate(zip(sequences, self.lengths(sequences), strict=True)):
             ids, offsets, words = sequence
-            encoding = build_encoding(ids, tokens_of(ids), words, offsets, type_id=number)
+            encoding = build_encoding(ids, ids_to_tokens(ids), words, offsets, type_id=number)
             if length < len(ids):
                 encoding.truncate(length, stride=self.stride, direction=self.side)
             encodings.append(encoding)

@@ -2,9 +2,9 @@
 
 jieba without its hidden Markov model (HMM) searches for the likeliest path through the words of its dictionary. rjieba
 has the same dictionary and search in Rust, an order of magnitude faster. The two agree on every text (the tests compare
-them over all of Unicode), except that texts with rare characters must be passed to rjieba in jieba's blocks. `_Search`
-is jieba's search in Python, for user words of frequency 0, which rjieba does not support, and where rjieba is missing.
-Of jieba only the dictionary is read.
+them over all of Unicode), except that texts with rare characters must be passed to rjieba in jieba's blocks.
+`_JiebaSearch` is jieba's search in Python, for user words of frequency 0, which rjieba does not support, and where
+rjieba is missing. Only the dictionary of jieba is read.
 """
 
 import importlib.util
@@ -67,7 +67,7 @@ def _word_and_freq(line):
     return match[1], int(match[2]) if match[2] else None
 
 
-class _Search:
+class _JiebaSearch:
     """jieba's search without HMM, over its dictionary and the user's words.
 
     Attributes:
@@ -88,7 +88,7 @@ class _Search:
         self.changed, self.total_before = {}, self.total
         for line in user_words:
             word, freq = _word_and_freq(line)
-            freq = self._suggested(word) if freq is None else freq
+            freq = self._suggested_frequency(word) if freq is None else freq
             self.changed.setdefault(word, self.freqs.get(word, 0))
             self._add(word, freq)
 
@@ -98,7 +98,7 @@ class _Search:
         for end in range(1, len(word)):
             self.freqs.setdefault(word[:end], 0)
 
-    def _suggested(self, word):
+    def _suggested_frequency(self, word):
         """Return the lowest frequency with which jieba finds a word: just above the product of its parts'."""
         share, total = 1, float(self.total)
         for part in _cut_blocks(self.cut, word):
@@ -134,16 +134,16 @@ class _Search:
 
 @lru_cache(maxsize=4)
 def _cutter(user_words):
-    """Return the function that cuts a text into words, with the user's words."""
+    """Return the function that splits a text into jieba's words and the user's."""
     try:
         import rjieba
 
         words = rjieba.Jieba()
     except (ImportError, AttributeError):
-        return partial(_cut_blocks, _Search(user_words).cut)
+        return partial(_cut_blocks, _JiebaSearch(user_words).cut)
     surplus = _COUNTED_TWICE  # every score is divided by the total, so the totals must be equal
     if user_words:
-        exact = _Search(user_words)
+        exact = _JiebaSearch(user_words)
         if any(exact.freqs[word] == 0 for word in exact.changed):  # jieba skips these, rjieba does not
             return partial(_cut_blocks, exact.cut)
         surplus += exact.total - exact.total_before

@@ -19,7 +19,7 @@ from transformers.tokenization_utils_base import TruncationStrategy
 from transformers.utils import PaddingStrategy, logging
 
 from .decoding import join_tokens
-from .encoding import AddedTokenSplitter, Assembler, LazyEncodings, Padding, Tokens, joined
+from .encoding import AddedTokenSplitter, Assembler, LazyEncodings, Padding, Tokens, join_parts
 from .segmentation import JiebaSegmenter, read_user_dict, split_by_callable, split_characters, words_to_find
 from .vocabulary import (
     VocabularyError,
@@ -352,7 +352,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             number = [self._tokenizer.token_to_id(token)]
             return Tokens(number, [(0, end - start)], [0]) if with_offsets else Tokens(number)
 
-        return joined([(tokens(token, start, end), start) for token, start, end in parts])
+        return join_parts([(tokens(token, start, end), start) for token, start, end in parts])
 
     # From tokens to text
 
@@ -454,7 +454,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         else:
             rows = [assembler.assemble(tokens(sample, return_offsets_mapping)) for sample in samples]
             if assembler.truncated and verbose:
-                self._warn_of_a_limit_that_was_not_saved(max_length)
+                self._warn_of_unsaved_limit(max_length)
         ids, types, specials, offsets = map(list, zip(*rows, strict=True)) if rows else ([], [], [], [])
         for row in ids:
             self._eventual_warn_about_too_long_sequence(row, max_length, verbose)
@@ -483,7 +483,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
                 data = {name: rows[0] for name, rows in data.items()}
         return BatchEncoding(data, encodings, return_tensors, n_sequences=len(samples[0]) if samples else None)
 
-    def _warn_of_a_limit_that_was_not_saved(self, max_length):
+    def _warn_of_unsaved_limit(self, max_length):
         """Warn once if a text was truncated at a `model_max_length` that was set after loading.
 
         sentence-transformers sets it to the configuration's `max_position_embeddings`, though RoFormer reads longer

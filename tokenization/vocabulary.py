@@ -50,7 +50,7 @@ def read_vocab_txt(path):
 
 
 def first_field(line):
-    """Return the entry of a line; a ## before white space is kept with it, since Chinese BERT has ## before U+2028."""
+    """Return the entry of a line. White space after ## is part of the entry: Chinese BERT has ## before U+2028."""
     fields = line.split()
     return fields[0] if fields and fields[0] != PREFIX else line
 

@@ -402,8 +402,6 @@ def test_compiled_in_one_graph(encoding):
         ({"input_ids": TARGET + 50, "labels": TARGET}, ["input_ids", int(TARGET.max()) + 50, 49]),
         ({"input_ids": TARGET, "labels": TARGET + 50}, ["labels", int(TARGET.max()) + 50, 49, -100]),
         ({"input_ids": TARGET, "decoder_input_ids": TARGET + 50}, ["decoder_input_ids", int(TARGET.max()) + 50, 49]),
-        ({"input_ids": TARGET, "labels": TARGET[:2]}, ["decoder_input_ids", (2, 9), 3]),
-        ({"input_ids": TARGET, "decoder_input_ids": TARGET[0]}, ["decoder_input_ids", (9,), 3]),
         (
             {"encoder_outputs": (torch.zeros(3, 5, 32),), "attention_mask": TARGET, "labels": TARGET},
             ["attention_mask", (3, 9), (3, 5)],

