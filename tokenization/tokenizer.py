@@ -535,11 +535,10 @@ def _as_samples(text, text_pair, is_split_into_words):
     if text_pair is None:
         samples = []
         for i, value in enumerate(text):
-            is_pair = not is_sequence(value) and isinstance(value, (list, tuple)) and len(value) == 2
-            parts = (
-                {f"text[{i}][{half}]": part for half, part in enumerate(value)} if is_pair else {f"text[{i}]": value}
-            )
-            samples.append(sample(**parts))
+            if not is_sequence(value) and isinstance(value, (list, tuple)) and len(value) == 2:
+                samples.append(sample(**{f"text[{i}][0]": value[0], f"text[{i}][1]": value[1]}))
+            else:
+                samples.append(sample(**{f"text[{i}]": value}))
         return True, samples
     if not isinstance(text_pair, (list, tuple)):
         raise TypeError(f"text_pair is of type {type(text_pair).__name__}; expected a list, as text is one")

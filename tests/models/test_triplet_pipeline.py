@@ -67,7 +67,7 @@ def test_padding_on_the_left_is_not_the_pipelines_way(folder):
     assert_answers(match(TRIPLETS, batch_size=3), [(one["label"], one["score"]) for one in alone])
 
 
-def test_long_texts_are_cut(folder, tokenizer):
+def test_long_texts_are_truncated(folder, tokenizer):
     match = pipeline("triplet-matching", model=str(folder))
     rng = np.random.default_rng(0)
     long = {name: "".join(rng.choice(list(CHARACTERS), 1500)) for name in "ABC"}
@@ -82,7 +82,7 @@ def test_long_texts_are_cut(folder, tokenizer):
 
 @max_examples(50)
 @given(lengths=st.tuples(*[st.integers(1, 40)] * 3), max_length=st.integers(5, 50))
-def test_pairs_are_cut_longest_first(tokenizer, lengths, max_length):
+def test_pairs_are_truncated_longest_first(tokenizer, lengths, max_length):
     triplet = {name: character * length for name, character, length in zip("ABC", "借款合", lengths, strict=True)}
     encoded = encode_triplet(tokenizer, triplet, "cross", max_length)
     for ids, segments, other in zip(encoded["input_ids"], encoded["token_type_ids"], lengths[1:], strict=True):

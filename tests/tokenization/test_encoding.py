@@ -109,7 +109,7 @@ def test_every_option_as_bert_tokenizer_fast(ours, theirs, texts, pair, options,
     mine = answer(ours, *columns, **options)
     other = answer(theirs, *columns, **options)
     if mine == "an error" and other != "an error":
-        # Where only one of two sequences may be cut and has too little, or a part would repeat itself, ours says so.
+        # Ours refuses if only one of two sequences may be truncated and is too short.
         assert options["truncation"] in ("only_first", "only_second")
         return
     assert mine == other
@@ -174,7 +174,7 @@ def _with_added_tokens(made={}):  # noqa: B006
 # At word level
 
 
-def test_offsets_cut_the_words_out_of_the_text(words):
+def test_offsets_are_the_places_of_the_words(words):
     text = "研究生命的起源，１２３ab\tＡＢＣ😀今天的天气"
     batch = words(text, return_offsets_mapping=True)
     pieces = [text[start:end] for start, end in batch.offset_mapping]

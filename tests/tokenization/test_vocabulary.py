@@ -1,4 +1,4 @@
-"""Every vocab.txt is read as bert4keras reads it, or refused with a sentence."""
+"""A vocab.txt is read as bert4keras reads it; files that would give wrong ids are refused."""
 
 import json
 
