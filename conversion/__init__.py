@@ -33,4 +33,16 @@ __all__ = [
     "info",
     "initialise_words",
 ]
-__getattr__, __dir__ = lazy_names(__name__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "converter": ("convert",),
+        "errors": ("CheckpointError",),
+        "folder_converter": ("convert_all",),
+        "inspection.checkpoint_info": ("CheckpointInfo",),
+        "inspection.info": ("info",),
+        "report": ("ConversionReport",),
+        "tf_exporter": ("export_tf",),
+        "word_embeddings": ("initialise_words",),
+    },
+)

@@ -14,4 +14,12 @@ if TYPE_CHECKING:
     from .upload import push
 
 __all__ = ["HubError", "Pulled", "bundle", "pull", "push"]
-__getattr__, __dir__ = lazy_names(__name__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "bundling": ("bundle",),
+        "download": ("Pulled", "pull"),
+        "errors": ("HubError",),
+        "upload": ("push",),
+    },
+)

@@ -18,4 +18,10 @@ if TYPE_CHECKING:
     from .report import OnnxReport
 
 __all__ = ["OnnxReport", "export_onnx"]
-__getattr__, __dir__ = lazy_names(__name__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "export": ("export_onnx",),
+        "report": ("OnnxReport",),
+    },
+)

@@ -10,4 +10,11 @@ if TYPE_CHECKING:
     from .ranking import Match, Ranking, rank
 
 __all__ = ["EmbedReport", "Match", "Ranking", "TextEncoder", "embed", "rank"]
-__getattr__, __dir__ = lazy_names(__name__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "embedding": ("EmbedReport", "embed"),
+        "encoder": ("TextEncoder",),
+        "ranking": ("Match", "Ranking", "rank"),
+    },
+)
