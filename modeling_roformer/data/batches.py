@@ -104,12 +104,19 @@ class JsonBatch(Batch):
     """Objects of a JSON file."""
 
     @abstractmethod
-    def records(self, columns: Sequence[str] = ()) -> Iterator[tuple[int, dict]]:
-        """Yield the number and the object of each row. None of `columns` may be named twice in an object."""
+    def values(self) -> Iterator[tuple[int, object]]:
+        """Yield the number and the JSON value of each row."""
+
+    def records(self) -> Iterator[tuple[int, dict]]:
+        """Yield the number and the object of each row."""
+        for number, record in self.values():
+            if not isinstance(record, dict):
+                raise DataError(f"{self.place(number)}: not an object with fields")
+            yield number, record
 
     def rows(self, columns: Sequence[str], options: Sequence[str] = ()) -> Iterator[Row]:
         """Yield the fields of each object."""
-        for number, record in self.records(columns):
+        for number, record in self.records():
             yield number, _fields(record, columns, options, partial(self.place, number))
 
 
@@ -117,34 +124,26 @@ class JsonBatch(Batch):
 class JsonLineBatch(LineBatch, JsonBatch):
     """Lines of JSON Lines. Blank lines are no rows."""
 
-    def records(self, columns: Sequence[str] = ()) -> Iterator[tuple[int, dict]]:
-        """Yield the number and the object of each line."""
-        names = [json.dumps(name, ensure_ascii=False) for column in columns for name in {column, *column.split(".")}]
+    def values(self) -> Iterator[tuple[int, object]]:
+        """Yield the number and the JSON value of each line."""
         for number, line in self.lines():
             if not line or line.isspace():
                 continue
-            # Most lines have each name once; only others are parsed with the hook, which is slow.
-            is_suspect = any(line.count(name) > 1 for name in names)
-            hook = named_once(self.place(number), columns) if is_suspect else None
             try:
-                record = json.loads(line, object_pairs_hook=hook)
-            except DataError:
-                raise
+                value = json.loads(line)
             except (ValueError, RecursionError):
                 raise DataError(f"{self.place(number)}: not JSON; JSON Lines have one object per line") from None
-            if not isinstance(record, dict):
-                raise DataError(f"{self.place(number)}: not an object with fields")
-            yield number, record
+            yield number, value
 
 
 @dataclass(frozen=True)
 class JsonListBatch(JsonBatch):
     """Objects of a JSON file that is one list."""
 
-    objects: list[dict] = field(repr=False, default_factory=list)
+    objects: list = field(repr=False, default_factory=list)
 
-    def records(self, columns: Sequence[str] = ()) -> Iterator[tuple[int, dict]]:
-        """Yield the number and the object of each row."""
+    def values(self) -> Iterator[tuple[int, object]]:
+        """Yield the number and the JSON value of each row."""
         return enumerate(self.objects, self.first_row)
 
 
@@ -167,7 +166,7 @@ class TableBatch(Batch):
             root = column if column in self.table else column.partition(".")[0]
             if root not in self.table:
                 raise DataError(_no_column(self.source, column, self.names, option))
-            column_values = self.values_of(root)
+            column_values = self.column(root)
             if root != column:
                 column_values = [_field({root: value}, column, option, lambda: self.source) for value in column_values]
             if classes := self._classes(column):
@@ -176,14 +175,10 @@ class TableBatch(Batch):
         for number, row in enumerate(zip(*values, strict=True), self.first_row):
             yield number, [*row]
 
-    def values_of(self, name: str) -> list:
+    def column(self, name: str) -> list:
         """Return the values of one of the columns that were read, as they are stored."""
         column = self.table[name]
-        try:
-            return column if isinstance(column, list) else column.to_pylist()
-        except UnicodeDecodeError:
-            rows = f"rows {self.first_row:,} to {self.first_row + len(column) - 1:,}"
-            raise DataError(f"{self.source}, {rows}: a text that is not UTF-8: store such values as binary") from None
+        return column if isinstance(column, list) else column.to_pylist()
 
     def _classes(self, column: str) -> list[str]:
         """Return the names of the classes of a column of class ids."""
@@ -242,19 +237,3 @@ def _advice(option: str) -> str:
 
 def _with_options(columns: Sequence[str], options: Sequence[str]) -> Iterator[tuple[str, str]]:
     return zip(columns, chain(options, repeat("")))  # noqa: B905, the second is endless
-
-
-def named_once(where: str, columns: Sequence[str] | None):
-    """Return the hook of `json` that refuses an object which names one of the columns twice; None is for all."""
-
-    def record_of(pairs: list[tuple[str, object]]) -> dict:
-        record = dict(pairs)
-        if len(record) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for place, name in enumerate(names) if name in names[:place])
-            parts = {part for column in columns or () for part in {column, *column.split(".")}}
-            if columns is None or twice in parts:
-                raise DataError(f"{where}: {twice!r} is named twice: rename one")
-        return record
-
-    return record_of

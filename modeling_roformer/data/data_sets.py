@@ -41,7 +41,6 @@ def load_from_hub(
 
 def table_of_files(
     files: Sequence[Path],
-    source: str,
     cache: str | Path | None = None,
     *,
     lists: Sequence[str] = (),
@@ -55,7 +54,6 @@ def table_of_files(
 
     Args:
         files: files, as `read_batches` reads them.
-        source: name of all files in errors.
         cache: folder for the Arrow files; None for the cache of `datasets`.
         lists: columns whose values may be lists; each value of theirs becomes a list of strings.
         names: names of the columns of .csv or .tsv files without a header.
@@ -67,9 +65,7 @@ def table_of_files(
     if SUFFIXES.get(suffix_of(files[0])) == PARQUET:
         features = datasets.Features.from_arrow_schema(_parquet_schema(files))
     else:
-        columns = names or list(dict.fromkeys(name for file in files for name in _all_names(file)))
-        if not columns:
-            raise DataError(f"{source} has no rows")
+        columns = names or dict.fromkeys(name for file in files for name in _all_names(file))
         text = datasets.Value("string")
         features = datasets.Features({name: datasets.List(text) if name in lists else text for name in columns})
     arguments = {
@@ -123,7 +119,7 @@ def _rows(
         batches = read_batches(file, names=names)
         for batch in as_document(batches) if by_document else batches:
             if has_types and isinstance(batch, TableBatch):
-                values = [batch.values_of(column) for column in columns]
+                values = [batch.column(column) for column in columns]
                 yield from (dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True))
             else:
                 for number, row in _flat_rows(batch, columns):
@@ -136,7 +132,7 @@ def _rows(
 def _flat_rows(batch: Batch, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, object]]]:
     """Yield the number and the values of each row. Objects may lack fields that others have."""
     if isinstance(batch, JsonBatch):
-        for number, record in batch.records(columns):
+        for number, record in batch.records():
             flat = flatten(record)
             yield number, {column: flat.get(column) for column in columns}
     else:

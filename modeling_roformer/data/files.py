@@ -7,7 +7,10 @@ import os
 import re
 import sys
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
+
+from modeling_roformer.output.console import sentence_of
 
 from .errors import DataError
 from .formats import READABLE, SUFFIXES, TEXT, check_name, is_file_name, is_format, suffix_of
@@ -21,7 +24,6 @@ SPLITS = {
 _SEPARATORS = re.compile(r"[-._ 0-9]+")
 _ABOUT = re.compile(r"(README|LICEN[CS]E)([-._ ].*)?", re.IGNORECASE)  # files about the data
 _PATTERN = re.compile(r"[][*?]")
-_reported: set[str] = set()  # reports that were printed: each is printed once
 
 
 def find_files(sources: Iterable[str | Path], split: str | None = None) -> list[Path]:
@@ -119,15 +121,12 @@ def _visible_files(folder: Path) -> list[Path]:
     return read
 
 
+@cache  # each is printed once
 def _report(sentence: str) -> None:
-    if sentence not in _reported:
-        _reported.add(sentence)
-        print(sentence, file=sys.stderr)
+    print(sentence, file=sys.stderr)
 
 
 def _files_of_split(folder: Path, files: list[Path], split: str) -> list[Path]:
-    if split not in SPLITS:
-        raise DataError(f"{folder} has no split {split!r}: expected {', '.join(SPLITS)}")
     splits = {file: _split_of(file, folder) for file in files}
     if any(splits.values()):
         if others := [str(file) for file, name in splits.items() if name is None]:
@@ -139,7 +138,8 @@ def _files_of_split(folder: Path, files: list[Path], split: str) -> list[Path]:
     else:
         chosen = files if split == "train" else []
     if not chosen:
-        raise DataError(f"{folder} has no file of the split {split!r}: no name has the word {', '.join(SPLITS[split])}")
+        words = ", ".join(SPLITS.get(split, SPLITS))
+        raise DataError(f"{folder} has no file of the split {split!r}: no name has a word such as {words}")
     formats = {SUFFIXES.get(suffix_of(file), "no suffix"): file for file in chosen}
     if len(formats) > 1:
         examples = ", ".join(f"{file} ({name})" for name, file in formats.items())
@@ -163,37 +163,13 @@ def _split_of(file: Path, folder: Path) -> str | None:
 def _check_configs(folder: Path, split: str, files: list[Path]) -> None:
     """Raise a DataError if the README.md of a data set names other files for a split, as the Hub allows."""
     readme = folder / "README.md"
-    if not readme.is_file():
+    if not readme.is_file() or "\nconfigs:" not in readme.read_text(encoding="utf-8", errors="replace"):
         return
-    front = re.match(r"---\s*\n(.*?)\n---", readme.read_text(encoding="utf-8-sig", errors="replace"), re.DOTALL)
-    if front is None or "configs:" not in front[1]:
-        return
-    import yaml
+    import datasets
 
-    advice = "name the files themselves"
     try:
-        configs = (yaml.safe_load(front[1]) or {}).get("configs") or []
-        if len(configs) > 1:
-            names = ", ".join(str(config.get("config_name")) for config in configs)
-            raise DataError(f"{readme} has several configs ({names}), so the files of none are read: {advice}")
-        listed = {file for config in configs for file in _listed_files(folder, config.get("data_files"), split)}
-    except (yaml.YAMLError, AttributeError, TypeError, LookupError, NotImplementedError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{readme}: its configs cannot be read: {advice}") from None
-    if configs and "data_files" in configs[0] and listed != {file.resolve() for file in files}:
-        raise DataError(f"{readme} names other files for the split {split!r} (configs) than their names say: {advice}")
-
-
-def _listed_files(folder: Path, data_files: object, split: str) -> set[Path]:
-    """Return the files that `data_files` of a config lists for a split."""
-    if isinstance(data_files, list) and data_files and isinstance(data_files[0], dict):
-        patterns = [entry["path"] for entry in data_files if entry["split"] == split]
-    elif isinstance(data_files, dict):
-        patterns = [data_files.get(split, [])]
-    elif isinstance(data_files, (str, list)):
-        patterns = [data_files] if split == "train" else []
-    else:
-        patterns = []
-    names = [name for pattern in patterns for name in ([pattern] if isinstance(pattern, str) else pattern)]
-    return {file.resolve() for name in names for file in folder.glob(name)}
+        listed = datasets.load_dataset_builder(str(folder)).config.data_files or {}
+    except Exception as error:  # of many types, from YAML and from `datasets`
+        raise DataError(f"{readme}: its configs cannot be read ({sentence_of(error)}): name the files") from None
+    if {Path(file).resolve() for file in listed.get(split, [])} != {file.resolve() for file in files}:
+        raise DataError(f"{readme} lists other files for the split {split!r} (configs) than their names say: name them")

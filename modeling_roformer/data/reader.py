@@ -6,8 +6,6 @@ Lines end with "\\n" or "\\r\\n"; a "\\r" alone is a character of a text.
 import csv
 import gzip
 import json
-import re
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BufferedReader, FileIO, TextIOWrapper
@@ -17,18 +15,8 @@ from typing import TYPE_CHECKING
 from modeling_roformer.output.console import sentence_of
 from modeling_roformer.output.extras import needs_extra
 
-from .batches import (
-    NOT_UTF8,
-    Batch,
-    DocumentBatch,
-    JsonLineBatch,
-    JsonListBatch,
-    TableBatch,
-    TextBatch,
-    named_once,
-)
+from .batches import NOT_UTF8, Batch, DocumentBatch, JsonLineBatch, JsonListBatch, TableBatch, TextBatch
 from .errors import DataError
-from .files import missing_file
 from .formats import (
     CSV,
     PARQUET,
@@ -46,12 +34,10 @@ if TYPE_CHECKING:
     import datasets
 
 CHUNK = 4 << 20  # bytes of lines in a batch, after decompression
-LONGEST_LINE = 16 << 20  # bytes; limits the memory of a line
 ROWS = 1024  # of a table in a batch
 SAMPLE_BY = ("line", "document")  # what is a text in a text file
 _HEAD = 1 << 16  # bytes that are looked at before a file is read
 _BUFFER = 1 << 20  # bytes of a Parquet column in memory at once; without it, columns are read whole
-_ONLY_CR = 'its lines end with "\\r" alone: convert it, for example with `mac2unix`'
 
 
 def read_batches(
@@ -140,12 +126,10 @@ def data_set_batches(
 def _line_batches(stored, lines, path: Path, size: int) -> Iterator[Batch]:
     line, consumed = 1, 0
     batch_class = None
-    while data := _whole_lines(lines, path, line, size):
+    while data := lines.read(size) + lines.readline():
         position = stored.tell() if stored.seekable() else 0  # a pipe has no known length
         if line == 1:
             data = data.removeprefix(b"\xef\xbb\xbf")
-            if b"\n" not in data and b"\r" in data.rstrip(b"\r\n"):
-                raise DataError(f"{path}: {_ONLY_CR}")
         if batch_class is None and not data.isspace():
             # The first line that is not blank decides. A damaged object is refused by `JsonLineBatch.rows`.
             start = data.lstrip()
@@ -160,31 +144,8 @@ def _line_batches(stored, lines, path: Path, size: int) -> Iterator[Batch]:
         line, consumed = line + data.count(b"\n"), position
 
 
-def _whole_lines(lines, path: Path, first_line: int, size: int) -> bytes:
-    data = lines.read(size)
-    if data and not data.endswith(b"\n"):
-        rest = lines.readline(LONGEST_LINE)
-        if len(rest) == LONGEST_LINE:
-            number = first_line + data.count(b"\n")
-            limit = f"{LONGEST_LINE >> 20} MiB"
-            raise DataError(f"{path}, line {number}: longer than {limit}; write one document per line")
-        data += rest
-    return data
-
-
 def _list_batches(data: bytes, path: Path, stored) -> Iterator[JsonListBatch]:
-    try:
-        objects = json.loads(data.decode("utf-8"), object_pairs_hook=named_once(str(path), None))
-    except UnicodeDecodeError as error:
-        line = 1 + data.count(b"\n", 0, error.start)
-        raise DataError(f"{path}, line {line}: {NOT_UTF8}") from None
-    except DataError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not JSON: {error}; expected one list of objects, or one object per line") from None
-    for number, record in enumerate(objects, 1):
-        if not isinstance(record, dict):
-            raise DataError(f"{path}, row {number}: not an object with fields")
+    objects = json.loads(TextBatch(str(path), 1, 0, data).text())
     share = (stored.tell() if stored.seekable() else 0) / max(1, len(objects))
     for start in range(0, len(objects), ROWS):
         batch = objects[start : start + ROWS]
@@ -195,9 +156,6 @@ def _table_batches(stored, lines, path: Path, format_: str, names: Sequence[str]
     with needs_extra("embed", DataError):
         import pandas
 
-    head = lines.peek(_HEAD)
-    if b"\r" in head.rstrip(b"\r\n") and b"\n" not in head:
-        raise DataError(f"{path}: {_ONLY_CR}")
     # Quotes are part of a text in TSV. "NA" is a text like any other.
     dialect = {"sep": "\t", "quoting": csv.QUOTE_NONE} if format_ == TSV else {}
     try:
@@ -290,31 +248,12 @@ def _stored_features(schema) -> dict:
 
 @contextmanager
 def _named_errors(path: Path) -> Iterator[None]:
-    """Turn the errors of reading a file into a DataError that names it, and the line if one is known."""
+    """Turn the errors of reading a file into a DataError that names it."""
     try:
         yield
     except DataError:
         raise
-    except FileNotFoundError:
-        raise DataError(missing_file(path)) from None
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path} is not a complete gzip file: {str(error).rstrip('.')}") from None
     except UnicodeDecodeError:
-        raise DataError(f"{path}, line {_line_not_utf8(path)}: {NOT_UTF8}") from None
-    except Exception as error:  # of many types, from pandas, pyarrow and the system
-        if too_long := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error)):
-            expected, line, found = too_long.groups()
-            raise DataError(
-                f"{path}, line {line}: {found} fields, but line 1 has {expected}; quote texts that have a separator"
-            ) from None
+        raise DataError(f"{path}: {NOT_UTF8}") from None
+    except Exception as error:  # of many types, from pandas, pyarrow, gzip, json and the system
         raise DataError(f"{path} cannot be read: {sentence_of(error).rstrip('.')}") from None
-
-
-def _line_not_utf8(path: Path) -> int:
-    with gzip.open(path) if is_gzip(path) else open(path, "rb") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                line.decode("utf-8")
-            except UnicodeDecodeError:
-                return number
-    return 0

@@ -52,7 +52,7 @@ class Texts:
         id_field: column of the text's id, a string or an integer. By default, and in text files, an id is the name of
             the file or data set and the number of the line or row, as in `laws.txt:12`; see `source_names`.
         sample_by: what is a text in a text file: "line", or "document" for the whole file, whose id is its name alone.
-        piece: bytes of lines in memory at once; default: `CHUNK`.
+        batch_bytes: bytes of lines in memory at once; default: `CHUNK`.
 
     Raises:
         DataError: a source cannot be read. `checked_size` raises those that show without reading everything: a source
@@ -63,7 +63,7 @@ class Texts:
     field: str = "text"
     id_field: str | None = None
     sample_by: str = "line"
-    piece: int | None = None
+    batch_bytes: int | None = None
     consumed: float = dataclasses.field(default=0.0, init=False)
 
     def __post_init__(self):
@@ -117,7 +117,7 @@ class Texts:
 
     def _batches(self, place) -> Iterator[Batch]:
         if isinstance(place, Path):
-            return read_batches(place, self._columns, self.piece)
+            return read_batches(place, self._columns, self.batch_bytes)
         return data_set_batches(place, self._columns)
 
     @property
@@ -130,8 +130,6 @@ class Texts:
             for number, text in batch_texts(batch, self.field):
                 yield name if is_document else f"{name}:{number}", text
             return
-        if isinstance(batch, TextBatch):
-            raise DataError(f"{batch.source} is a text file, without a column {self.id_field!r} (--id-field)")
         for number, [value, id_] in batch.rows([self.field, self.id_field], OPTIONS):
             text = text_of(value, batch, number, self.field)
             if has_text(text):

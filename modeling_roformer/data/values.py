@@ -1,5 +1,6 @@
 """Texts of values: a value is read as it is written, or refused."""
 
+from contextlib import suppress
 from typing import TypeGuard
 
 from .errors import DataError
@@ -31,18 +32,11 @@ def text_of(value: object, batch, row: int, column: str) -> str | None:
         return None
     if isinstance(value, (bool, int, float)):
         return str(value)
-    where = batch.where(row, column)
     if isinstance(value, bytes):
-        try:
+        with suppress(UnicodeDecodeError):
             return value.decode("utf-8")
-        except UnicodeDecodeError:
-            raise DataError(f"{where} has bytes that are not UTF-8: store texts as strings") from None
-    if isinstance(value, (list, tuple)):
-        raise DataError(f"{where} is a list; expected one text: write a row for each value of the list")
-    if isinstance(value, dict):
-        fields = ", ".join(f"{column}.{name}" for name in value) or "none"
-        raise DataError(f"{where} is an object; expected one text: name a field of it ({fields})")
-    raise DataError(f"{where} is of type {type(value).__name__}; expected one text: store it as a string")
+    where, kind = batch.where(row, column), type(value).__name__
+    raise DataError(f"{where} is of type {kind}; expected one text, as a string in UTF-8")
 
 
 def texts_of(value: object, batch, row: int, column: str) -> list[str | None]:

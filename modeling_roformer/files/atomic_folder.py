@@ -30,6 +30,7 @@ def output_folder(path: str | Path, force: bool | None = None) -> Iterator[Path]
 
     Raises:
         FileExistsError: `path` is the current folder, or neither an empty folder nor, with `force`, a saved model.
+        NotADirectoryError: `path` is a file.
     """
     path = Path(path).resolve()
     require_replaceable(path, force)
@@ -54,8 +55,6 @@ def require_replaceable(path: Path, force: bool | None) -> bool:
     """Return whether there is a folder that a new one replaces. Raise FileExistsError if it must not be replaced."""
     if not path.exists():
         return False
-    if not path.is_dir():
-        raise FileExistsError(f"{path} is not a folder")
     if os.path.ismount(path):
         raise FileExistsError(f"{path} is a mount point: name a folder inside it")
     if path.samefile(os.curdir):  # a shell in it would stay in the old one, and not see the new one
@@ -66,8 +65,7 @@ def require_replaceable(path: Path, force: bool | None) -> bool:
         advice = "" if force is None else ", or replace a model with --force"
         raise FileExistsError(f"{path} is not empty: name a new folder{advice}")
     if not is_saved_model(path):
-        found = "not a saved model, or is a git repository"
-        raise FileExistsError(f"{path} is {found}, so it is not replaced: name a new folder")
+        raise FileExistsError(f"{path} is not a saved model, or is a git repository: name a new folder")
     return True
 
 
@@ -108,7 +106,7 @@ def sync(path: Path) -> None:
 def exchange(new: Path, old: Path) -> None:
     """Put the folder `new` at the path of `old`, in one step if the system can; `old` is then at the path of `new`.
 
-    Elsewhere `old` is renamed to `<new>.old` first, and a process that is killed between the steps leaves both whole.
+    Otherwise `old` is renamed to `<new>.old` first, and a process that is killed between the steps leaves both whole.
     """
     if _exchange_in_one_step(new, old):
         return
@@ -123,17 +121,12 @@ def exchange(new: Path, old: Path) -> None:
 
 
 def _exchange_in_one_step(new: Path, old: Path) -> bool:
-    """Call Linux's renameat2; return False if the system or the file system does not have it."""
+    """Call Linux's renameat2; return False if it fails, as where the system or the file system does not have it."""
     try:
-        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+        renameat2 = ctypes.CDLL(None).renameat2
     except (OSError, AttributeError, TypeError):
         return False
-    if renameat2(_AT_FDCWD, os.fsencode(new), _AT_FDCWD, os.fsencode(old), _RENAME_EXCHANGE) == 0:
-        return True
-    number = ctypes.get_errno()
-    if number in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
-        return False
-    raise OSError(number, os.strerror(number), str(old))
+    return renameat2(_AT_FDCWD, os.fsencode(new), _AT_FDCWD, os.fsencode(old), _RENAME_EXCHANGE) == 0
 
 
 @contextmanager

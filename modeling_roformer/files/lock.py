@@ -1,6 +1,5 @@
 """Locks of folders. The system releases those of a process that has ended, even if it was killed."""
 
-import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,18 +14,13 @@ except ImportError:  # Windows
 def lock_folder(folder: Path) -> int:
     """Return a descriptor that holds the lock of a folder until it is closed.
 
-    Raises BlockingIOError if another process holds the lock or has removed the folder, OSError if there are no locks.
+    Raises BlockingIOError if another process holds the lock, another OSError if there are no locks or no such folder.
     """
     if fcntl is None:
-        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
-    except FileNotFoundError:
-        raise BlockingIOError from None
+        raise OSError("this system has no locks of folders")
+    descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not folder.is_dir():
-            raise BlockingIOError
     except OSError:
         os.close(descriptor)
         raise
@@ -37,22 +31,17 @@ def lock_folder(folder: Path) -> int:
 def only_writer(path: str | Path, error: type[Exception]) -> Iterator[None]:
     """Hold the lock of a folder, if the file system has locks. The folder is made, and removed if it stays empty.
 
-    Raises `error` if another process of this machine holds the lock, or if `path` is a file.
+    Raises `error` if another process of this machine holds the lock, FileExistsError if `path` is a file.
     """
     path = Path(path)
-    is_new = not path.exists()
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise error(f"{path} is not a folder") from None
+    is_new, lock = not path.exists(), None
+    path.mkdir(parents=True, exist_ok=True)
     try:
         lock = lock_folder(path.resolve())  # a link cannot be locked, its target can
     except BlockingIOError:
         raise error(f"{path} is being written by another process: wait until it has ended") from None
-    except PermissionError:
-        raise
     except OSError:  # a file system without locks
-        lock = None
+        pass
     try:
         yield
     finally:

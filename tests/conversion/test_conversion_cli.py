@@ -232,7 +232,7 @@ def test_an_output_that_is_in_use(run, source, tmp_path):
     assert os.listdir(output) == ["mine.txt"] and (output / "mine.txt").read_text() == "precious"
     shutil.rmtree(output)
     output.write_text("a file")
-    assert_refused(run("convert", source, output), tmp_path, "not a folder", left=("legacy", "output"))
+    assert_refused(run("convert", source, output), tmp_path, "Not a directory", left=("legacy", "output"))
 
 
 def test_an_empty_output_folder_is_filled(run, source, tmp_path):

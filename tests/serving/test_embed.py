@@ -259,7 +259,7 @@ def test_a_command_with_other_settings_does_not_resume(saved, run, texts, tmp_pa
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes").write_text("of somebody")
     error_of(run, saved("word"), texts, tmp_path / "full", states=[tmp_path / "full", "_run.parquet"])
-    error_of(run, saved("word"), texts, other, states=[other, "not a folder"])
+    error_of(run, saved("word"), texts, other, states=[other, "File exists"])
     error_of(run, saved("word"), tmp_path, tmp_path / "inside", states=[tmp_path / "inside", "in the folder", tmp_path])
 
 

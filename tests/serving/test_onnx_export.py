@@ -230,7 +230,7 @@ def test_paths_and_texts_that_do_not_fit(run, exported, tmp_path):
         (folder, folder.parent): [folder.parent, "is or contains the input"],
         (folder, tmp_path): [tmp_path, "not empty"],
         (folder, tmp_path, "--force"): [tmp_path, "not a saved model"],
-        (folder, tmp_path / "file"): [tmp_path / "file", "not a folder"],
+        (folder, tmp_path / "file"): [tmp_path / "file", "Not a directory"],
         (folder, tmp_path / "out", "--texts", tmp_path / "empty"): [tmp_path / "empty", "no text"],
         (folder, tmp_path / "out", "--texts", tmp_path / "latin"): [tmp_path / "latin", "UTF-8"],
         (folder, tmp_path / "out", "--texts", tmp_path / "missing"): [tmp_path / "missing", "does not exist"],

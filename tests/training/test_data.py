@@ -89,7 +89,7 @@ def test_fields_of_objects_and_numbers(tmp_path):
     assert load_texts(path, {"text": "pair.de", "label": "label"})[:] == {"text": ["gut", "?"], "label": ["1", "2"]}
     with pytest.raises(TrainingError) as error:
         load_texts(path, ["pair"])
-    assert_states(str(error.value), path, "line 1", "object", "pair.de")
+    assert_states(str(error.value), path, "line 1", "pair", "dict")
 
 
 def test_a_list_of_objects(tmp_path):
@@ -132,7 +132,7 @@ def test_a_table_without_rows_is_refused(tmp_path, suffix):
         ("rows.jsonl", '{"text": "好", "label": 1}\n{"text": "的", "label": NaN}', ["line 2", "label is empty"]),
         ("rows.csv", "text,class\n好,1\n", ["no column 'label'", "text, class"]),
         ("rows.csv", "text,label\n", ["no rows"]),
-        ("rows.csv", "text,label\n好,1\n好,的,1\n", ["3 fields", "line 3"]),
+        ("rows.csv", "text,label\n好,1\n好,的,1\n", ["line 3", "saw 3"]),
         ("rows.csv", "text,label\n好,的,1\n好,1\n", ["line 2"]),
         ("rows.jsonl", '{"text": ', ["line 1", "JSON"]),
         ("rows.parquet", "PAR1", ["cannot be read"]),
@@ -150,7 +150,7 @@ def test_bad_files(tmp_path, name, content, states):
 def test_not_utf_8(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_bytes("text,label\n好,1\n".encode("gb18030"))
-    with pytest.raises(TrainingError, match=r"rows.csv, line 2: not UTF-8; .*GB18030"):
+    with pytest.raises(TrainingError, match=r"rows.csv: not UTF-8; .*GB18030"):
         load_data(path)
 
 

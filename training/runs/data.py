@@ -43,7 +43,7 @@ def load_data(
         return load_from_hub(source, split, cache, progress=True, **options)
     files = find_files([source], split)
     names, by_document = _options_of_files(source, options)
-    return table_of_files(files, str(source), cache, lists=lists, names=names, by_document=by_document)
+    return table_of_files(files, cache, lists=lists, names=names, by_document=by_document)
 
 
 @raises_training_error()
