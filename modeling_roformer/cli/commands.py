@@ -187,7 +187,7 @@ def embed(
     dtype: Annotated[str, Option(help="dtype of the model: float32, bfloat16 or float16.")] = "float32",
     vector_dtype: Annotated[str, Option(help="dtype of the stored vectors: float32 or float16.")] = "float32",
     keep_text: Annotated[bool, Option("--keep-text", help="Store the texts beside their vectors.")] = False,
-    shard_size: Annotated[int, Option(help="Texts per file, and in memory.")] = 4096,
+    shard_size: Annotated[int, Option(min=1, help="Texts per file, and in memory.")] = 4096,
     batch_tokens: Annotated[int, Option(help="Tokens per batch.")] = 16_384,
     device: Device = None,
     ray: RayAddress = None,
@@ -223,7 +223,7 @@ def embed(
 def rank(
     query: Annotated[str, Argument(metavar="QUERY", help="A text, or a file of texts.")],
     vectors: Annotated[Path, Argument(metavar="VECTORS", help="A folder that `roformer embed` wrote.")],
-    top_k: Annotated[int, Option(help="Number of texts to show for each query.")] = 10,
+    top_k: Annotated[int, Option(min=1, help="Number of texts to show for each query.")] = 10,
     field: TextField = "text",
     model: Annotated[Path | None, Option(metavar="DIR", help="Model of the vectors, if it has been moved.")] = None,
     device: Device = None,

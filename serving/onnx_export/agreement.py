@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from modeling_roformer.data import batch_texts, find_files, read_batches
-from modeling_roformer.output.console import sentence_of
 
 from ..errors import ServingError
 from . import graph
@@ -121,9 +120,6 @@ def compare(
         graphs: sessions by name, with the model's output names.
         max_length: truncate texts to this number of tokens.
         advance: called after each text.
-
-    Raises:
-        ServingError: ONNX Runtime fails.
     """
     import torch
 
@@ -132,13 +128,7 @@ def compare(
         expected = graph.outputs_of(model, {name: torch.from_numpy(x) for name, x in inputs.items()})
         expected = {name: x.numpy() for name, x in expected.items()}
         for name, session in graphs.items():
-            try:
-                outputs = session.run(list(expected), inputs)
-            except Exception as error:  # ONNX Runtime has many types of errors
-                raise ServingError(
-                    f"ONNX Runtime cannot run text {number + 1} on {name}: {sentence_of(error)}"
-                ) from None
-            outputs = dict(zip(expected, outputs, strict=True))
+            outputs = dict(zip(expected, session.run(list(expected), inputs), strict=True))
             is_one_text = number < len(texts)
             _add(agreements[name], model, tokenizer, inputs, expected, outputs, counts_predictions=is_one_text)
         advance()
@@ -151,8 +141,6 @@ def _add(
     """Add the outputs for one batch to an agreement, with predictions and cosines if the batch is one text."""
     for name, expected in expected_outputs.items():
         output = graph_outputs[name].astype(np.float32)
-        if output.shape != expected.shape:
-            raise ServingError(f"{name} has shape {output.shape} from the graph, but {expected.shape} from PyTorch")
         difference, scale = float(np.abs(output - expected).max()), max(1.0, float(np.abs(expected).max()))
         if not difference / scale <= agreement.difference / agreement.scale:  # true of NaN as well
             agreement.difference, agreement.scale = difference, scale

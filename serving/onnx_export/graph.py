@@ -116,16 +116,3 @@ def write_graph(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, path
         del node.metadata_props[:]
     onnx.save(exported, path)
     return list(example), outputs
-
-
-def check_graph(path: Path) -> None:
-    """Raise ServingError if a file fails the full check of the package onnx."""
-    import onnx
-
-    try:
-        onnx.checker.check_model(path, full_check=True)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        raise ServingError(
-            f"{path.name} is not valid ONNX: {sentence_of(error)}; no folder was written. Try other versions of torch "
-            "and onnxruntime"
-        ) from None

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from modeling_roformer.conversion.formats.pytorch_files import PYTORCH
 from modeling_roformer.model_cards.kinds import architecture_of, kind_of
 from modeling_roformer.output.console import no_transformers_bar, no_warnings
 
@@ -50,8 +49,6 @@ def saved_model(directory: str | Path, vectors: bool = False) -> SavedModel:
     """
     folder = check_model(directory) if vectors else Path(directory)
     config = read_model_folder(folder)
-    if not any((folder / name).is_file() for name in PYTORCH):
-        raise ServingError(f"{folder} has no weights ({PYTORCH[0]}): save the model there first")
     architecture, leaves_language_model = _class_to_export(folder / "config.json", config)
     if vectors:
         bare = BARE.get(config["model_type"], "RoFormerModel")
@@ -95,17 +92,10 @@ def load_model(saved: SavedModel) -> PreTrainedModel:
 
     from modeling_roformer.registration import public_names, registered_transformers
 
-    model_class = getattr(public_names, saved.architecture, None) or getattr(
-        registered_transformers, saved.architecture, None
-    )
-    if not (isinstance(model_class, type) and issubclass(model_class, registered_transformers.PreTrainedModel)):
-        raise ServingError(
-            f"{saved.folder / 'config.json'}: {saved.architecture} is not a model class of this package or of "
-            "transformers"
-        )
+    library = public_names if hasattr(public_names, saved.architecture) else registered_transformers
     options = {} if saved.pooling in (None, "pooler") else {"add_pooling_layer": False}
     with named_when_unreadable(saved.folder), no_transformers_bar(), no_warnings("transformers"):
-        model, loading = model_class.from_pretrained(
+        model, loading = getattr(library, saved.architecture).from_pretrained(
             saved.folder, dtype=torch.float32, local_files_only=True, output_loading_info=True, **options
         )
     if absent := sorted(loading["missing_keys"]):

@@ -11,26 +11,17 @@ from modeling_roformer.tokenization.vocabulary import has_words
 from ..errors import ServingError
 from ..model_folder import read_model_folder
 
-FILL = "fill"
-DOCUMENT = "document"
-SEGMENTS = "segments"
-TRIPLET = "triplet"
-RANK = "rank"
-COMPARE = "compare"
-CLASSIFY = "classify"
-ENTITIES = "entities"
-ANSWER = "answer"
-WRITE = "write"
-TABS = (FILL, DOCUMENT, SEGMENTS, TRIPLET, RANK, COMPARE, CLASSIFY, ENTITIES, ANSWER, WRITE)  # in the page's order
-WITH_VECTORS = (COMPARE, RANK, TRIPLET)
-# Task on the Hub -> tabs. Every model has the tab SEGMENTS as well.
+# Names of the tabs, in the page's order.
+TABS = ("fill", "document", "segments", "triplet", "rank", "compare", "classify", "entities", "answer", "write")
+_WITH_VECTORS = ("triplet", "rank", "compare")
+# Task on the Hub -> tabs. Every model has the tab "segments" as well.
 _TABS_OF_TASK = {
-    "fill-mask": (FILL, DOCUMENT, *WITH_VECTORS),
-    "text-classification": (CLASSIFY,),
-    "token-classification": (ENTITIES,),
-    "question-answering": (ANSWER,),
-    "text-generation": (WRITE,),
-    "translation": (WRITE,),
+    "fill-mask": ("fill", "document", *_WITH_VECTORS),
+    "text-classification": ("classify",),
+    "token-classification": ("entities",),
+    "question-answering": ("answer",),
+    "text-generation": ("write",),
+    "translation": ("write",),
 }
 MAX_LENGTH = 4096  # tokens of an input, by default
 
@@ -49,10 +40,7 @@ class Abilities:
 def abilities_of(folder: Path) -> Abilities:
     """Read config.json and the vocabulary; raise ServingError if the page cannot show the folder's model."""
     config = read_model_folder(folder)
-    try:
-        entries = vocabulary_of(folder)
-    except ValueError as error:
-        raise ServingError(str(error)) from None
+    entries = vocabulary_of(folder)
     word_level = has_words(entries)
     kind, architecture = described_kind(config, word_level), architecture_of(config)
     if kind is None:
@@ -62,7 +50,7 @@ def abilities_of(folder: Path) -> Abilities:
     task = task_of(config, word_level)
     layers, width = size_of(config, "num_hidden_layers"), size_of(config, "hidden_size")
     return Abilities(
-        name=folder.resolve().name.encode("utf-8", "replace").decode("utf-8"),  # a folder name may have any bytes
+        name=folder.resolve().name,
         facts=f"{kind.title} · {layers} 层 layers × {width} · {len(entries):,} 词 entries",
         task=task,
         tabs=_tabs(folder, config, task, architecture, word_level),
@@ -72,11 +60,11 @@ def abilities_of(folder: Path) -> Abilities:
 
 def _tabs(folder: Path, config: dict, task: str, architecture: str | None, word_level: bool) -> tuple[str, ...]:
     if makes_sentences(config, word_level):  # RoFormer-Sim
-        tabs = (*WITH_VECTORS, WRITE)
+        tabs = (*_WITH_VECTORS, "write")
     elif task == "sentence-similarity":
-        tabs = WITH_VECTORS if config.get("triplet_scorer") == "bi" else (TRIPLET,)
+        tabs = _WITH_VECTORS if config.get("triplet_scorer") == "bi" else ("triplet",)
     elif task == "feature-extraction" and architecture.endswith("Model") and not config.get("is_encoder_decoder"):
-        tabs = WITH_VECTORS
+        tabs = _WITH_VECTORS
     else:
         tabs = _TABS_OF_TASK.get(task, ())
     if not tabs:
@@ -84,4 +72,4 @@ def _tabs(folder: Path, config: dict, task: str, architecture: str | None, word_
             f"{folder} holds a {architecture}, for which the page has no tab. It shows masked language models, "
             "encoders, triplet matchers, text and token classifiers, question answering and generation"
         )
-    return tuple(tab for tab in TABS if tab in (*tabs, SEGMENTS))
+    return tuple(tab for tab in TABS if tab in (*tabs, "segments"))

@@ -60,15 +60,12 @@ def notes(*readings: Reading) -> str:
     """Draw the length of each text in tokens, and the parts that were not read."""
     sentences = []
     for reading in readings:
-        cut = [("开头", "the first", reading.before), ("结尾", "the last", reading.after)]
-        chinese = "、".join(f"{where} {count:,} 个" for where, _, count in cut if count)
-        english = " and ".join(f"{where} {count:,}" for _, where, count in cut if count)
-        if english:
-            name = f"{reading.name}: " if len(readings) > 1 else ""
-            total = reading.tokens
-            sentences.append(
-                name + both(f"共 {total:,} 个词，{chinese}未读", f"{total:,} tokens; {english} were not read")
+        if reading.before or reading.after:
+            chinese = f"共 {reading.tokens:,} 个词，开头 {reading.before:,} 个、结尾 {reading.after:,} 个未读"
+            english = (
+                f"of {reading.tokens:,} tokens, the first {reading.before:,} and the last {reading.after:,} not read"
             )
+            sentences.append(f"{reading.name}: {both(chinese, english)}")
     if not sentences:
         total = sum(reading.tokens for reading in readings)
         sentences = [both(f"{total:,} 个词，全部读过", f"{total:,} tokens, all read")]

@@ -21,7 +21,7 @@ def answer_question(served: ServedModel, question: str, context: str) -> tuple[l
     windows, so that scores of different windows are comparable.
 
     Raises:
-        ServingError: a text is empty or too long, the question leaves no room for the document, or there is no answer.
+        ServingError: a text is empty or too long, or the question leaves no room for the document.
     """
     question, context = served.checked(question, "the question"), served.checked(context, "the document")
     tokenizer, longest = served.tokenizer, min(served.longest, WINDOW)
@@ -60,8 +60,6 @@ def answer_question(served: ServedModel, question: str, context: str) -> tuple[l
             if score > 0:
                 span = (offsets[first][0], offsets[last][1])
                 scores[span] = max(scores.get(span, 0.0), score)
-    if not scores:
-        raise ServingError("no answer was found in the document")
     best = sorted(scores.items(), key=lambda item: -item[1])[:MAX_ANSWERS]
     return [
         {"score": score, "start": start, "end": end, "answer": context[start:end]} for (start, end), score in best

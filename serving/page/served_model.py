@@ -14,7 +14,7 @@ from ..errors import ServingError
 from ..model_folder import named_when_unreadable
 from ..pooling import pooling_of
 from ..prompts import Prompts, prompts_of
-from .abilities import MAX_LENGTH, TRIPLET, WRITE, Abilities, abilities_of
+from .abilities import MAX_LENGTH, Abilities, abilities_of
 
 # Maximum characters of a text per token that is read: English has about 5, Chinese 2. Longer texts are refused
 # untokenized.
@@ -75,7 +75,7 @@ class ServedModel:
             return getattr(registered_transformers, _AUTO_CLASSES[self.abilities.task])
         return (
             registered_transformers.AutoModelForCausalLM
-            if WRITE in self.abilities.tabs
+            if "write" in self.abilities.tabs
             else AutoModelForTripletMatching
         )
 
@@ -97,7 +97,7 @@ class ServedModel:
     @cached_property
     def pipeline(self) -> registered_transformers.Pipeline:
         """Pipeline of transformers for the model's task."""
-        task = "triplet-matching" if self.is_matcher and TRIPLET in self.abilities.tabs else self.abilities.task
+        task = "triplet-matching" if self.is_matcher and "triplet" in self.abilities.tabs else self.abilities.task
         return registered_transformers.pipeline(
             task, model=self.model, tokenizer=self.tokenizer, device=self.model.device
         )
@@ -106,8 +106,7 @@ class ServedModel:
         """Return the text; raise ServingError if it is empty or too long."""
         if not isinstance(text, str) or not text.strip():
             raise ServingError(f"{name} is empty: write something, or click an example")
-        # The length is in UTF-16, as in browsers, which let one character more than the limit through.
-        if len(text.encode("utf-16-le", "surrogatepass")) // 2 > self.longest_text:
+        if len(text) > self.longest_text:
             raise ServingError(
                 f"{name} has more than {self.longest_text:,} characters, the most that this page accepts: shorten it"
             )
@@ -126,14 +125,12 @@ class ServedModel:
         They are the first tokens or, given `around`, a window that holds every token with that id.
 
         Raises:
-            ServingError: the text is refused or has no token, or the tokens `around` are too far apart.
+            ServingError: the text is refused, or the tokens `around` are too far apart.
         """
         text = self.checked(text, name)
         encoded = self.tokenizer(text, return_offsets_mapping=True, verbose=False)
         ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
         inside = [i for i, sequence in enumerate(encoded.sequence_ids(0)) if sequence is not None]
-        if not inside:
-            raise ServingError(f"{name} has no token")
         first, last = inside[0], inside[-1] + 1  # special tokens are at the ends
         tokens = last - first
         room = self.longest - (len(ids) - tokens)

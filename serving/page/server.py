@@ -36,18 +36,12 @@ def serve(
         tell: called with the page's address when it is ready.
 
     Raises:
-        ServingError: the page cannot show the folder's model, Gradio is not installed, or the address or port cannot be
-            used.
+        ServingError: the page cannot show the folder's model, or Gradio is not installed.
+        OSError: the address or port cannot be used.
     """
     abilities_of(Path(folder))  # refuse early, before torch and Gradio are imported
-    try:
-        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except OSError as error:
-        raise ServingError(
-            f"the page cannot listen on port {port} of {host}: {error.strerror}; give another --port, 0 for any free "
-            "one, or --host 127.0.0.1"
-        ) from None
-    with listening:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family) as listening:
         app = application(folder, max_length, waiting)
         import uvicorn  # Gradio brings it
 

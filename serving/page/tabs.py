@@ -10,7 +10,7 @@ import gradio as gr
 from modeling_roformer.output.console import sentence_of
 
 from ..errors import ServingError
-from . import abilities, drawing
+from . import drawing
 from .examples import CHINESE, ENGLISH
 from .fill_mask import fill, fill_document
 from .question_answering import answer_question
@@ -31,54 +31,52 @@ class _Tab(NamedTuple):
 
 
 _TABS = {
-    abilities.FILL: _Tab(
+    "fill": _Tab(
         "填词 Fill masks",
         "填词 Fill",
         {"文本，在 [MASK] 处填词 · A text, with [MASK] in place of each missing word": _TEXT},
         fill,
         drawing.filled,
     ),
-    abilities.DOCUMENT: _Tab(
+    "document": _Tab(
         "长文档 Document",
         "读全文并填词 Read and fill",
         {"长文档，在 [MASK] 处填词 · A long document, with [MASK] in place of each missing word": _DOCUMENT},
         fill_document,
         drawing.filled_document,
     ),
-    abilities.SEGMENTS: _Tab("分词 Tokens", "分词 Segment", {"文本 A text": _TEXT}, segments, drawing.segmented),
-    abilities.TRIPLET: _Tab(
-        "三元组 Triplets", "比较 Compare", {"A": _LINE, "B": _LINE, "C": _LINE}, triplet, drawing.triplet
-    ),
-    abilities.RANK: _Tab(
+    "segments": _Tab("分词 Tokens", "分词 Segment", {"文本 A text": _TEXT}, segments, drawing.segmented),
+    "triplet": _Tab("三元组 Triplets", "比较 Compare", {"A": _LINE, "B": _LINE, "C": _LINE}, triplet, drawing.triplet),
+    "rank": _Tab(
         "排序 Rank cases",
         "排序 Rank",
         {"查询 Query": _LINE, "案例，每行一个 · Cases, one per line": _LINES},
         rank,
         drawing.ranked,
     ),
-    abilities.COMPARE: _Tab(
+    "compare": _Tab(
         "相似度 Sentences",
         "比较 Compare",
         {"句子，每行一句 · Sentences, one per line": _LINES},
         compare,
         drawing.matrix,
     ),
-    abilities.CLASSIFY: _Tab(
+    "classify": _Tab(
         "分类 Classify",
         "分类 Classify",
         {"文本 A text": _LINES, "第二个文本（可空） A second text, for pairs": _LINE},
         classify,
         drawing.classified,
     ),
-    abilities.ENTITIES: _Tab("标注 Label words", "标注 Label", {"文本 A text": _TEXT}, entities, drawing.labelled),
-    abilities.ANSWER: _Tab(
+    "entities": _Tab("标注 Label words", "标注 Label", {"文本 A text": _TEXT}, entities, drawing.labelled),
+    "answer": _Tab(
         "问答 Answer",
         "回答 Answer",
         {"问题 Question": _LINE, "文档 Document": _DOCUMENT},
         answer_question,
         drawing.answered,
     ),
-    abilities.WRITE: _Tab("生成 Write", "生成 Write", {"文本 A text": _TEXT}, write, drawing.written),
+    "write": _Tab("生成 Write", "生成 Write", {"文本 A text": _TEXT}, write, drawing.written),
 }
 
 

@@ -161,6 +161,7 @@ def embed(
         workers=workers,
     )
     options.check()
+    corpus = Texts(options.sources, field, id_field, sample_by, READ_BYTES)
     model, folder = check_model(directory).resolve(), VectorFolder(output)
     options.check_sources(output)
     if device is not None and ray is None:  # last, since it imports torch; a worker of Ray may have other devices
@@ -171,7 +172,6 @@ def embed(
         settings = options.settings(model, stored)
         folder.check(stored, settings)
         folder.remove_unfinished()
-        corpus = Texts(options.sources, field, id_field, sample_by, READ_BYTES)
         _check_readable_again(corpus, folder)
 
         task = bar.add_task("reading", total=corpus.checked_size())

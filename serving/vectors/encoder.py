@@ -20,7 +20,6 @@ from ..prompts import prompts_of, tokens_left_out
 if TYPE_CHECKING:
     import torch
 
-DTYPES = ("float32", "bfloat16", "float16")
 BATCH_TOKENS = 16_384
 # Upper bound of the default length in tokens, so that a very long text does not exhaust memory. It is a constant,
 # because vectors must not depend on the machine.
@@ -85,7 +84,7 @@ class TextEncoder:
         longest: upper bound of that default; None for no bound.
         overlap: do not truncate texts, but split them into chunks of `max_length` tokens, each with the last `overlap`
             tokens of the one before; see `rows`.
-        dtype: dtype of the model, one of `DTYPES`; the vectors are float32.
+        dtype: dtype of the model: float32, bfloat16 or float16; the vectors are float32.
         device: cpu, or an accelerator, such as cuda or cuda:1; see `device_of`.
         batch_tokens: maximum tokens of a batch, padding included.
 
@@ -108,10 +107,6 @@ class TextEncoder:
         batch_tokens: int = BATCH_TOKENS,
     ):
         folder = check_model(directory)
-        if dtype not in DTYPES:
-            raise ServingError(f"dtype is {dtype!r}; expected one of {', '.join(DTYPES)}")
-        if batch_tokens < 1:
-            raise ServingError(f"batch_tokens is {batch_tokens}; expected at least 1")
         import torch
 
         from modeling_roformer.registration import registered_transformers
@@ -154,9 +149,6 @@ class TextEncoder:
         positions = getattr(config, "max_position_embeddings", None) or self.tokenizer.model_max_length
         limit = longest_text(config) if isinstance(config, RoFormerConfig) else positions
         if wanted is not None:
-            least = self.tokenizer.num_special_tokens_to_add() + 1
-            if wanted < least:
-                raise ServingError(f"{self._option} is {wanted}; expected at least {least}")
             if limit is not None and wanted > limit:
                 raise ServingError(f"{folder} has positions for {limit:,} tokens, fewer than {self._option}, {wanted}")
             return wanted
@@ -173,10 +165,8 @@ class TextEncoder:
         """Raise ServingError if a prompt leaves no room for a text, or for the overlap of chunks."""
         least = self.tokenizer.num_special_tokens_to_add() + prompt_tokens + 1
         if self.max_length < least:
-            raise ServingError(
-                f"{self._option} is {self.max_length}, but the model's prompt has {prompt_tokens} tokens; "
-                f"expected at least {least}"
-            )
+            prompt = f" with the {prompt_tokens} tokens of the model's prompt" if prompt_tokens else ""
+            raise ServingError(f"{self._option} is {self.max_length}; expected at least {least}{prompt}")
         if self.overlap is not None and not 0 <= self.overlap <= self.max_length - least:
             prompt = f", of which the model's prompt has {prompt_tokens}" if prompt_tokens else ""
             raise ServingError(

@@ -6,7 +6,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from modeling_roformer.data.reader import SAMPLE_BY
 from modeling_roformer.data.texts import source_names
 
 from ..errors import ServingError
@@ -37,10 +36,8 @@ class EmbedOptions:
 
     def check(self) -> None:
         """Raise ServingError if an option has no such value, or does not go with another."""
-        if self.shard_size < 1:
-            raise ServingError(f"shard_size is {self.shard_size}; expected at least 1")
-        _check_choice("vector_dtype", self.vector_dtype, VECTOR_DTYPES)
-        _check_choice("sample_by", self.sample_by, SAMPLE_BY)
+        if self.vector_dtype not in VECTOR_DTYPES:
+            raise ServingError(f"vector_dtype is {self.vector_dtype!r}; expected one of {', '.join(VECTOR_DTYPES)}")
         if self.chunk is None and self.overlap is not None:
             raise ServingError(
                 f"overlap is {self.overlap}, but only chunks overlap: give their length (--chunk) as well"
@@ -49,13 +46,9 @@ class EmbedOptions:
             raise ServingError(
                 f"chunk is {self.chunk} and max_length {self.max_length}: give one, since chunks hold the whole text"
             )
-        if self.workers is not None and self.ray is None:
-            raise ServingError(f"workers is {self.workers}, but only Ray has workers: give its address (--ray) as well")
 
     def check_sources(self, output: str | Path) -> None:
-        """Raise ServingError if a source has no name, or holds the folder of vectors."""
-        if not all(self.sources):
-            raise ServingError("the name of the texts is empty: give files, folders or names of data sets")
+        """Raise ServingError if a source is a folder that holds the folder of vectors."""
         resolved = Path(output).resolve()
         for source in map(Path, self.sources):
             if source.is_dir() and source.resolve() in (resolved, *resolved.parents):
@@ -112,8 +105,3 @@ class EmbedOptions:
             "keep_text": self.keep_text,
             "chunks_in_ids": folder.has_chunks_in_ids(stored),
         }
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ServingError(f"{name} is {value!r}; expected one of {', '.join(choices)}")

@@ -15,9 +15,6 @@ from modeling_roformer.data.formats import is_file_name
 from modeling_roformer.output.console import byte_progress
 
 from ..errors import ServingError
-from ..model_folder import read_model_folder
-from ..pooling import SQRT, pooling_of
-from ..prompts import prompts_of
 from .encoder import TextEncoder, check_finite, model_identity
 from .vector_folder import VectorFolder, first_chunks
 
@@ -96,8 +93,6 @@ def rank(
     >>> rank("租客要求退还押金", "vectors", top_k=1).matches[0][0].id
     'cases.txt:3'
     """
-    if top_k < 1:
-        raise ServingError(f"top_k is {top_k}; expected at least 1")
     folder = VectorFolder(vectors)
     settings = folder.settings() or {}
     if not (shards := settings.get("shards")):
@@ -181,16 +176,9 @@ def _model_of(settings: dict, folder: VectorFolder, model: str | Path | None) ->
         if model_identity(place) == settings["model"]:
             return place
     if places:
-        pooling = pooling_of(places[0], read_model_folder(places[0]))
-        advice = ""
-        if pooling == SQRT or prompts_of(places[0], pooling):
-            advice = (
-                ". Earlier versions left out the prompts and the pooling of this model: embed the texts into a new "
-                "folder"
-            )
         raise ServingError(
             f"{places[0]} is not the model that made the vectors in {folder.path}, or has changed since: give the "
-            f"folder of that model with --model{advice}"
+            "folder of that model with --model"
         )
     raise ServingError(
         f"the model of {folder.path}, {str(name)!r}, is neither in the current folder nor beside the vectors: give its "

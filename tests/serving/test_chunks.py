@@ -189,7 +189,6 @@ def test_other_chunks_or_texts_do_not_resume(saved, articles, tmp_path):
 @pytest.mark.parametrize(
     ("options", "facts"),
     [
-        ({"sample_by": "file"}, ["sample_by", "'file'", "line, document"]),
         ({"chunk": 2}, ["chunk", 2, 3]),
         ({"chunk": 16, "overlap": 14}, ["overlap", 14, 13, 16]),
         ({"chunk": 16, "overlap": -1}, ["overlap", -1, 0, 13]),

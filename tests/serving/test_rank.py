@@ -197,7 +197,6 @@ def test_queries_and_folders_that_are_refused(run, vectors, tmp_path):
     for arguments, facts in [
         ((tmp_path / "missing", QUERY), [tmp_path / "missing", "no vectors", "roformer embed"]),
         ((tmp_path / "empty", QUERY), [tmp_path / "empty", "no vectors", "roformer embed"]),
-        ((vectors, QUERY, "--top-k", 0), ["top_k", 0]),
         ((vectors, " "), ["query", "empty"]),
         ((vectors, "\udcff\udcfe"), [r"'\udcff\udcfe'", "encoding"]),  # bytes of another encoding than the terminal's
         ((vectors, tmp_path / "blank.txt"), ["query", "empty"]),
