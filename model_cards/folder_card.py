@@ -37,10 +37,10 @@ class CardReport:
             return f"wrote {self.path}"
         if not self.facts and not self.fields:
             return f"{self.path} is up to date"
-        said = [f"updated {self.path}; other text is unchanged"]
-        said += [f"  facts: {', '.join(self.facts)}"] * bool(self.facts)
-        said += [f"  added to the metadata: {', '.join(self.fields)}"] * bool(self.fields)
-        return "\n".join(said)
+        lines = [f"updated {self.path}; other text is unchanged"]
+        lines += [f"  facts: {', '.join(self.facts)}"] * bool(self.facts)
+        lines += [f"  added to the metadata: {', '.join(self.fields)}"] * bool(self.fields)
+        return "\n".join(lines)
 
 
 def card_of_folder(directory: str | Path, source_name: str | None = None, **facts: object) -> str:

@@ -207,9 +207,7 @@ _CLASSES = {
 }
 
 
-def _has_model_type(name: object) -> bool:
-    if not isinstance(name, str):
-        return False
+def _has_model_type(name: str) -> bool:
     if name in _MODEL_TYPES:
         return _MODEL_TYPES[name]
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES

@@ -92,13 +92,15 @@ def modules_of(folder: Path) -> list[tuple[str, Path]]:
         return [(module["type"].rpartition(".")[2], folder / module["path"]) for module in json.loads(read_whole(path))]
 
 
-def pool(outputs: "ModelOutput", attention_mask: "torch.Tensor", pooling: str, left_out: int = 0) -> "torch.Tensor":
+def pool(
+    outputs: "ModelOutput", attention_mask: "torch.Tensor", pooling: str, prompt_length: int = 0
+) -> "torch.Tensor":
     """Return the vector of each text, (b, hidden_size), not normalised, from a bare model's outputs.
 
     Args:
         attention_mask: shape (b, s), with padding on the right.
         pooling: pooling as `pooling_of` returns it.
-        left_out: number of the first tokens of each text that the vector leaves out; they belong to its prompt.
+        prompt_length: number of the first tokens of each text that the vector leaves out; they belong to its prompt.
     """
     import torch
 
@@ -107,14 +109,15 @@ def pool(outputs: "ModelOutput", attention_mask: "torch.Tensor", pooling: str, l
     if pooling == "pooler":
         return outputs.pooler_output
     states, mask = outputs.last_hidden_state, attention_mask
-    if left_out:
+    if prompt_length:
         mask = mask.clone()
-        mask[:, :left_out] = 0
-    if pooling == "cls":
-        # The first token that counts; of a text without such, its first.
-        return states[torch.arange(len(states), device=states.device), mask.argmax(dim=1)] if left_out else states[:, 0]
+        mask[:, :prompt_length] = 0
+    if pooling == "cls" and not prompt_length:
+        return states[:, 0]
+    if pooling == "cls":  # the first token after the prompt; of a text without such, its first
+        return states[torch.arange(len(states), device=states.device), mask.argmax(dim=1)]
     means, count = mean_over_tokens(states, mask), mask.sum(dim=1, keepdim=True)
-    if left_out:
+    if prompt_length:
         means = means.where(count > 0, 0)  # as sentence-transformers does
     return means * count.sqrt().to(means.dtype) if pooling == SQRT else means
 

@@ -81,7 +81,7 @@ def prompts_of(folder: Path, pooling: str) -> Prompts:
     return prompts
 
 
-def tokens_left_out(tokenizer: "PreTrainedTokenizerBase", prompts: Prompts, prompt: str) -> int:
+def excluded_prompt_length(tokenizer: "PreTrainedTokenizerBase", prompts: Prompts, prompt: str) -> int:
     """Return how many of the first tokens the vector of a text with this prompt leaves out.
 
     As in sentence-transformers, these are [CLS] and the tokens of the prompt alone: with a text behind it, a prompt may

@@ -81,11 +81,11 @@ def info(
     from modeling_roformer.conversion.inspection.info import info as checkpoint_info
 
     with stderr.status("reading"):
-        found = checkpoint_info(where, revision=revision)
+        checkpoint = checkpoint_info(where, revision=revision)
     if as_json:
-        print(found.json())
+        print(checkpoint.json())
     else:
-        stdout.print(found.table())
+        stdout.print(checkpoint.table())
 
 
 @app.command()
@@ -97,7 +97,7 @@ def convert(
     checkpoint: Annotated[str | None, Option(metavar="PREFIX", help="Checkpoint to convert, of several.")] = None,
     head: Annotated[str, Option(help=HEAD_HELP)] = "auto",
     dtype: Annotated[str, Option(help="dtype of the result: float32, float16, bfloat16 or float64.")] = "float32",
-    max_shard_size: Annotated[str, Option(metavar="SIZE", help="Most bytes per weights file: 500MB, 5GB ...")] = "5GB",
+    max_shard_size: Annotated[str, Option(metavar="SIZE", help="Maximum size of a weights file: 500MB, 5GB …")] = "5GB",
     all_: Annotated[bool, Option("--all", help="Convert every checkpoint in LEGACY_DIR into OUTPUT_DIR.")] = False,
     force: Force = False,
     verify: Annotated[bool, Option("--verify", help="Load the result and compare every tensor.")] = False,
@@ -182,7 +182,7 @@ def embed(
     id_field: Annotated[str | None, Option(help="Field or column with the id; by default file and line.")] = None,
     sample_by: Annotated[str, Option(help="What is a text in a text file: line or document, the whole file.")] = "line",
     max_length: Annotated[int | None, Option(help="Maximum tokens; by default the model's, at most 8192.")] = None,
-    chunk: Annotated[int | None, Option(help="Split texts into chunks of so many tokens.")] = None,
+    chunk: Annotated[int | None, Option(help="Split texts into chunks of at most this many tokens.")] = None,
     overlap: Annotated[int | None, Option(help="Tokens that two neighbouring chunks share.")] = None,
     dtype: Annotated[str, Option(help="dtype of the model: float32, bfloat16 or float16.")] = "float32",
     vector_dtype: Annotated[str, Option(help="dtype of the stored vectors: float32 or float16.")] = "float32",

@@ -41,7 +41,7 @@ def word_pieces(
     Args:
         others: occurrences of words without Han characters.
         first: the result of `first_entries`.
-        size, min_count, max_length: most entries, least occurrences of a piece, most characters of a word.
+        size, min_count, max_length: maximum entries, minimum occurrences of a piece, maximum characters of a word.
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 

@@ -1,4 +1,4 @@
-"""The tabs that a saved model gets on the page, found in its folder without loading the model."""
+"""Tabs that a saved model gets on the page, by the files in its folder."""
 
 from dataclasses import dataclass
 from pathlib import Path

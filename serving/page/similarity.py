@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from ..errors import ServingError
 from ..pooling import pool
-from ..prompts import tokens_left_out
+from ..prompts import excluded_prompt_length
 from .served_model import Reading, ServedModel
 
 
@@ -42,8 +42,8 @@ def vectors(
     rows = []
     for reading, prompt in zip(readings, prompts, strict=True):
         ids = served.ids(reading)
-        left_out = tokens_left_out(served.tokenizer, served.prompts, prompt)
-        rows.append(pool(served.model.base_model(ids), torch.ones_like(ids), served.pooling, left_out))
+        prompt_length = excluded_prompt_length(served.tokenizer, served.prompts, prompt)
+        rows.append(pool(served.model.base_model(ids), torch.ones_like(ids), served.pooling, prompt_length))
     normalised = F.normalize(torch.cat(rows).float().cpu(), dim=-1)
     _check_finite(normalised.sum().item())
     return normalised, readings

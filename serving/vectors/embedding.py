@@ -19,10 +19,10 @@ from modeling_roformer.output.console import byte_progress, summary_table
 from modeling_roformer.output.device import device_of
 
 from ..errors import ServingError
-from ..pooling import check_model
-from .encoder import BATCH_TOKENS, Rows, TextEncoder, model_identity
+from ..pooling import check_model, length_of_older_versions
+from .encoder import BATCH_TOKENS, MAX_LENGTH, Rows, TextEncoder, model_identity
 from .on_ray import compute_on_ray
-from .options import EmbedOptions
+from .options import check_options, check_output, hash_of_paths
 from .texts import READ_BYTES, Shard, read_shards
 from .vector_folder import ComputedShard, VectorFolder, shard_file
 
@@ -34,8 +34,8 @@ _SECONDS_BETWEEN_WRITES = 1.0  # seconds between two writes of the settings, whi
 class EmbedReport:
     """Result of `embed`.
 
-    `kept` shards were there already. `left_out` rows have no text. `cut` texts have as many tokens as the model reads,
-    or more, and are truncated there. `chunks` is the number of all chunks, if texts were split.
+    `kept` shards were there already. `left_out` rows have no text. `truncated` texts have as many tokens as the model
+    reads, or more. `chunks` is the number of all chunks, if texts were split.
     """
 
     model: Path
@@ -46,7 +46,7 @@ class EmbedReport:
     width: int
     dtype: str
     left_out: int
-    cut: int
+    truncated: int
     seconds: float
     chunks: int | None = None
 
@@ -60,7 +60,7 @@ class EmbedReport:
             "vectors": f"{self.width:,} × {self.dtype}",
             "shards": f"{self.shards:,}" + (f", {self.kept:,} of them kept" if self.kept else ""),
             "left out": f"{self.left_out:,} rows without a text" if self.left_out else None,
-            "truncated": f"{self.cut:,} texts reach the limit (--max-length)" if self.cut else None,
+            "truncated": f"{self.truncated:,} texts reach the limit (--max-length)" if self.truncated else None,
             "seconds": f"{self.seconds:.1f}",
         }
         return summary_table(rows)
@@ -88,8 +88,9 @@ class ShardEncoder:
     def __call__(self, shard: Shard, rows: Rows | None = None) -> ComputedShard:
         """Compute a shard."""
         rows = rows or self.encoder.rows(shard.ids, shard.texts)
-        data = shard_file(shard, rows, self.encoder.vectors(rows.tokens, rows.left_out), **self.shard_file_arguments)
-        record = {"texts": len(shard), "cut": rows.cut, "sha256": hashlib.sha256(data).hexdigest()}
+        vectors = self.encoder.vectors(rows.tokens, rows.prompt_length)
+        data = shard_file(shard, rows, vectors, **self.shard_file_arguments)
+        record = {"texts": len(shard), "cut": rows.truncated, "sha256": hashlib.sha256(data).hexdigest()}
         return ComputedShard(shard.name, record, shard.read, shard.left_out, data)
 
 
@@ -143,33 +144,34 @@ def embed(
     1234
     """
     started = time.perf_counter()
-    options = EmbedOptions(
-        sources=tuple(map(str, [texts] if isinstance(texts, (str, Path)) else texts)),
-        field=field,
-        id_field=id_field,
-        sample_by=sample_by,
-        max_length=max_length,
-        chunk=chunk,
-        overlap=overlap,
-        dtype=dtype,
-        vector_dtype=vector_dtype,
-        keep_text=keep_text,
-        shard_size=shard_size,
-        batch_tokens=batch_tokens,
-        device=device,
-        ray=ray,
-        workers=workers,
-    )
-    options.check()
-    corpus = Texts(options.sources, field, id_field, sample_by, READ_BYTES)
+    sources = tuple(map(str, [texts] if isinstance(texts, (str, Path)) else texts))
+    check_options(vector_dtype, chunk, overlap, max_length)
+    check_output(output, sources)
+    corpus = Texts(sources, field, id_field, sample_by, READ_BYTES)
     model, folder = check_model(directory).resolve(), VectorFolder(output)
-    options.check_sources(output)
     if device is not None and ray is None:  # last, since it imports torch; a worker of Ray may have other devices
         device_of(device, ServingError)
 
     with only_writer(folder.path, ServingError), byte_progress(progress) as bar:
         stored = folder.settings() or {}
-        settings = options.settings(model, stored)
+        settings = {
+            "model": model_identity(model),
+            "texts": source_names(sources),
+            "field": field,
+            "id_field": id_field,
+            "max_length": max_length,
+            "longest": MAX_LENGTH,
+            "dtype": dtype,
+            "vector_dtype": vector_dtype,
+            "keep_text": keep_text,
+            "shard_size": shard_size,
+            "chunk": chunk,
+            "sample_by": None if sample_by == "line" else sample_by,  # None in folders of older versions
+            "overlap": overlap or None,
+        }
+        if not stored or "stated_length" in stored:  # earlier versions did not compare it
+            has_default_length = max_length is None and chunk is None
+            settings["stated_length"] = length_of_older_versions(model) if has_default_length else None
         folder.check(stored, settings)
         folder.remove_unfinished()
         _check_readable_again(corpus, folder)
@@ -177,7 +179,7 @@ def embed(
         task = bar.add_task("reading", total=corpus.checked_size())
         on_disk = {path.name for path in folder.files()}
         kept = _kept_shards(read_shards(corpus, shard_size), folder, stored, partial(bar.advance, task))
-        paths = options.hash_of_paths()
+        paths = hash_of_paths(sources)
         if stored.get("paths") != paths:
             _check_all_kept(on_disk - kept.keys(), folder)
         settings |= {
@@ -187,18 +189,29 @@ def embed(
         }
 
         bar.update(task, description="embedding")
-        make_encoder = partial(
-            ShardEncoder,
-            model,
-            settings["model"],
-            options.encoder_arguments(),
-            options.shard_file_arguments(folder, stored),
-        )
+        encoder_arguments = {
+            "max_length": max_length if chunk is None else chunk,
+            "overlap": None if chunk is None else overlap or 0,
+            "dtype": dtype,
+            "device": device,
+            "batch_tokens": batch_tokens,
+        }
+        shard_file_arguments = {
+            "dtype": vector_dtype,
+            "keep_text": keep_text,
+            "chunks_in_ids": folder.has_chunks_in_ids(stored),
+        }
+        make_encoder = partial(ShardEncoder, model, settings["model"], encoder_arguments, shard_file_arguments)
         missing = (_with_unique_ids(shard) for shard in read_shards(corpus, shard_size) if shard.name not in kept)
-        computed = _written(_compute(missing, make_encoder, options), folder, settings)
+        if ray is None:
+            computed = _compute_here(missing, make_encoder)
+        else:
+            on_gpus = device is None or not device.startswith("cpu")
+            computed = compute_on_ray(missing, make_encoder, ray, workers, on_gpus)
+        computed = _written(computed, folder, settings)
         left_out = sum(kept.values()) + _show_progress(computed, partial(bar.update, task), started)
 
-        _check_end(options.sources, on_disk, folder, settings)
+        _check_end(sources, on_disk, folder, settings)
         totals = _totals(folder, settings)
         folder.write_settings(settings | {"done": totals})
     return EmbedReport(
@@ -207,7 +220,7 @@ def embed(
         kept=len(kept),
         dtype=vector_dtype,
         left_out=left_out,
-        cut=sum(record["cut"] for record in settings["shards"].values()),
+        truncated=sum(record["cut"] for record in settings["shards"].values()),
         seconds=time.perf_counter() - started,
         **totals,
     )
@@ -252,16 +265,6 @@ def _check_all_kept(others: set[str], folder: VectorFolder) -> None:
             f"{folder.path} holds vectors of other texts, from another place: {folder.path / min(others)} does not "
             "fit these. Name another folder, or remove that file if the texts have moved and changed"
         )
-
-
-def _compute(
-    shards: Iterator[Shard], make_encoder: Callable[[], ShardEncoder], options: EmbedOptions
-) -> Iterator[ComputedShard]:
-    """Return the computed shards, from Ray or from this process."""
-    if options.ray is None:
-        return _compute_here(shards, make_encoder)
-    on_gpus = options.device is None or not options.device.startswith("cpu")
-    return compute_on_ray(shards, make_encoder, options.ray, options.workers, on_gpus)
 
 
 def _show_progress(computed: Iterator[ComputedShard], update: Callable[..., None], started: float) -> int:

@@ -15,7 +15,7 @@ from modeling_roformer.output.device import device_of
 from ..errors import ServingError
 from ..model_folder import TOKENIZER_FILES, named_when_unreadable, read_model_folder
 from ..pooling import SQRT, check_model, is_normalised, length_of_older_versions, pool, pooling_of
-from ..prompts import prompts_of, tokens_left_out
+from ..prompts import excluded_prompt_length, prompts_of
 
 if TYPE_CHECKING:
     import torch
@@ -24,7 +24,7 @@ BATCH_TOKENS = 16_384
 # Upper bound of the default length in tokens, so that a very long text does not exhaust memory. It is a constant,
 # because vectors must not depend on the machine.
 MAX_LENGTH = 8192
-_TEXTS_AT_ONCE = 256  # texts tokenized at once: their ids are Python lists for a moment
+_TEXTS_PER_CALL = 256  # texts tokenized in a call: their ids are Python lists for a moment
 # Files of a saved model on which its vectors depend.
 _MODEL_FILES = ("config.json", *TOKENIZER_FILES, "tokenizer_config.json", "*.safetensors", "*.bin")
 
@@ -53,16 +53,16 @@ def model_identity(folder: Path) -> str:
 class Rows:
     """Tokenized texts: a row for each text, or for each chunk of a text, with the text's id.
 
-    `cut` texts have `max_length` tokens or more, and are truncated there. `chunks` are the numbers of chunks in their
-    text, from 1. The vectors leave out the first `left_out` tokens of each row, which belong to a prompt.
+    `truncated` texts have `max_length` tokens or more. `chunks` are the numbers of chunks in their text, from 1. The
+    vectors leave out the first `prompt_length` tokens of each row, which belong to a prompt.
     """
 
     ids: list[str]
     texts: list[str]
     tokens: list[np.ndarray]
-    cut: int
+    truncated: int
     chunks: list[int] | None = None
-    left_out: int = 0
+    prompt_length: int = 0
 
     @property
     def names(self) -> list[str]:
@@ -177,7 +177,7 @@ class TextEncoder:
     def __call__(self, texts: Sequence[str], task: str = "document") -> np.ndarray:
         """Return the vectors in float32, of shape (len(texts), width); see `rows`."""
         rows = self.rows(texts, texts, task)
-        return self.vectors(rows.tokens, rows.left_out)
+        return self.vectors(rows.tokens, rows.prompt_length)
 
     def rows(self, ids: Sequence[str], texts: Sequence[str], task: str = "document") -> Rows:
         """Tokenize texts.
@@ -188,19 +188,19 @@ class TextEncoder:
         prompt = self.prompts.prompt_for(task)
         prompt_ids = self._encode([prompt], add_special_tokens=False)["input_ids"][0]
         self._check_room(len(prompt_ids))
-        left_out = tokens_left_out(self.tokenizer, self.prompts, prompt)
+        prompt_length = excluded_prompt_length(self.tokenizer, self.prompts, prompt)
         if self.overlap is not None:
-            return self._chunks(ids, texts, prompt_ids, left_out)
+            return self._chunks(ids, texts, prompt_ids, prompt_length)
         tokens = []
-        for start in range(0, len(texts), _TEXTS_AT_ONCE):
-            prompted = [prompt + text for text in texts[start : start + _TEXTS_AT_ONCE]]
+        for start in range(0, len(texts), _TEXTS_PER_CALL):
+            prompted = [prompt + text for text in texts[start : start + _TEXTS_PER_CALL]]
             encoding = self._encode(prompted, truncation=True, max_length=self.max_length)
             tokens += [np.array(row, dtype=np.int32) for row in encoding["input_ids"]]
-        cut = sum(len(row) >= self.max_length for row in tokens)
-        return Rows(list(ids), list(texts), tokens, cut, left_out=left_out)
+        truncated = sum(len(row) >= self.max_length for row in tokens)
+        return Rows(list(ids), list(texts), tokens, truncated, prompt_length=prompt_length)
 
-    def _chunks(self, ids: Sequence[str], texts: Sequence[str], prompt_ids: list[int], left_out: int) -> Rows:
-        rows = Rows([], [], [], 0, [], left_out)
+    def _chunks(self, ids: Sequence[str], texts: Sequence[str], prompt_ids: list[int], prompt_length: int) -> Rows:
+        rows = Rows([], [], [], 0, [], prompt_length)
         for id_, text in zip(ids, texts, strict=True):
             # One text at a time: the offsets of its tokens are Python objects.
             encoding = self._encode(
@@ -224,8 +224,8 @@ class TextEncoder:
     def _encode(self, texts: list[str], **options):
         return self.tokenizer(texts, return_attention_mask=False, return_token_type_ids=False, verbose=False, **options)
 
-    def vectors(self, ids: Sequence[np.ndarray], left_out: int = 0) -> np.ndarray:
-        """Return the vectors of tokenized texts in float32, of shape (len(ids), width); `left_out` as in `Rows`."""
+    def vectors(self, ids: Sequence[np.ndarray], prompt_length: int = 0) -> np.ndarray:
+        """Return the vectors of tokenized texts in float32, of shape (len(ids), width); see `Rows`."""
         import torch
 
         vectors = torch.empty(len(ids), self.width, device=self.device)
@@ -238,13 +238,14 @@ class TextEncoder:
             with torch.inference_mode():
                 while start < len(order):
                     batch = order[start : start + max(1, self.batch_tokens // len(ids[order[start]]))]
-                    vectors[torch.tensor(batch, device=self.device)] = self._pooled([ids[i] for i in batch], left_out)
+                    pooled = self._pooled([ids[i] for i in batch], prompt_length)
+                    vectors[torch.tensor(batch, device=self.device)] = pooled
                     start += len(batch)
         finally:
             torch.backends.mkldnn.enabled = before
         return vectors.cpu().numpy()
 
-    def _pooled(self, batch: Sequence[np.ndarray], left_out: int) -> "torch.Tensor":
+    def _pooled(self, batch: Sequence[np.ndarray], prompt_length: int) -> "torch.Tensor":
         """Return the vectors of one batch on the device, in float32, of shape (len(batch), width)."""
         import torch
         from torch.nn import functional as F
@@ -253,7 +254,7 @@ class TextEncoder:
         ids = pad_sequence([torch.from_numpy(row).long() for row in batch], True, self.tokenizer.pad_token_id or 0)
         mask = pad_sequence([torch.ones(len(row), dtype=torch.long) for row in batch], True)
         ids, mask = ids.to(self.device), mask.to(self.device)
-        vectors = pool(self.model(ids, attention_mask=mask), mask, self.pooling, left_out).float()
+        vectors = pool(self.model(ids, attention_mask=mask), mask, self.pooling, prompt_length).float()
         return F.normalize(vectors, dim=-1) if self._is_normalised else vectors
 
 

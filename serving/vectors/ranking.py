@@ -21,7 +21,7 @@ from .vector_folder import VectorFolder, first_chunks
 if TYPE_CHECKING:
     import pyarrow
 
-_QUERIES_AT_ONCE = 256  # compared with a file at once
+_QUERIES_PER_PRODUCT = 256  # queries compared with a file in one product
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def rank(
         query: a text, a list of texts, or a file of texts (see `Texts`; `field` names the text in JSON Lines and
             Parquet).
         vectors: a folder written by `embed`.
-        top_k: most texts per query.
+        top_k: maximum number of texts per query.
         model: folder of the model that made the vectors. By default it is found by its name in the current folder or
             beside the vectors.
         device: on which the queries are encoded.
@@ -98,7 +98,7 @@ def rank(
     if not (shards := settings.get("shards")):
         raise ServingError(f"{folder.path} holds no vectors: make them with `roformer embed`")
     queries = _queries(query, field)
-    place = _model_of(settings, folder, model)
+    place = _find_model(settings, folder, model)
     encoder = TextEncoder(
         place,
         max_length=settings["max_length"],
@@ -119,8 +119,8 @@ def rank(
             text_vectors = _normalised(column.flatten().to_numpy().reshape(-1, encoder.width))
             starts = first_chunks(table, settings)
             table = table.drop_columns("vector")
-            for start in range(0, len(queries), _QUERIES_AT_ONCE):
-                end = start + _QUERIES_AT_ONCE
+            for start in range(0, len(queries), _QUERIES_PER_PRODUCT):
+                end = start + _QUERIES_PER_PRODUCT
                 cosines = (query_vectors[start:end] @ text_vectors.T).astype(np.float32)
                 for matches, row in zip(best[start:end], cosines, strict=True):
                     matches.add(row, table, starts)
@@ -167,17 +167,21 @@ def _queries(query: str | Path | Sequence[str], field: str) -> list[str]:
     return list(query)
 
 
-def _model_of(settings: dict, folder: VectorFolder, model: str | Path | None) -> Path:
+def _find_model(settings: dict, folder: VectorFolder, model: str | Path | None) -> Path:
     """Return the folder of the model that made the vectors; find it by its name if `model` is None."""
     name = Path(settings.get("model_name") or "")
-    places = [place / end for place in (Path(), folder.path.resolve().parent) for end in (name, name.name)]
-    places = [place for place in places if (place / "config.json").is_file()] if model is None else [Path(model)]
-    for place in places:
-        if model_identity(place) == settings["model"]:
-            return place
-    if places:
+    if model is not None:
+        candidates = [Path(model)]
+    else:
+        parents = (Path(), folder.path.resolve().parent)
+        candidates = [parent / end for parent in parents for end in (name, name.name)]
+        candidates = [candidate for candidate in candidates if (candidate / "config.json").is_file()]
+    for candidate in candidates:
+        if model_identity(candidate) == settings["model"]:
+            return candidate
+    if candidates:
         raise ServingError(
-            f"{places[0]} is not the model that made the vectors in {folder.path}, or has changed since: give the "
+            f"{candidates[0]} is not the model that made the vectors in {folder.path}, or has changed since: give the "
             "folder of that model with --model"
         )
     raise ServingError(

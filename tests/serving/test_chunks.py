@@ -1,6 +1,5 @@
 """`roformer embed --chunk` and `--sample-by`: documents in overlapping chunks, and `roformer rank` among them."""
 
-import csv
 import json
 import shutil
 import signal
@@ -96,7 +95,7 @@ def test_the_chunks_of_whole_files_are_the_formulas(saved, articles, tmp_path, k
     columns = pyarrow.parquet.read_schema(tmp_path / "out" / "000000.parquet")
     assert columns.names == ["id", "chunk", "vector", "text"] and columns.field("chunk").type == pyarrow.int32()
     np.testing.assert_allclose(vectors, expected[1], atol=2e-6)
-    assert (report.texts, report.shards, report.left_out, report.cut, report.chunks) == (4, 2, 1, 0, len(ids))
+    assert (report.texts, report.shards, report.left_out, report.truncated, report.chunks) == (4, 2, 1, 0, len(ids))
 
 
 def test_whole_files_without_chunks_are_truncated_once(saved, articles, tmp_path):
@@ -105,34 +104,9 @@ def test_whole_files_without_chunks_are_truncated_once(saved, articles, tmp_path
     ids, vectors, texts = read_vectors(tmp_path / "out")
     names = [*NAMES[:2], "articles/e.jsonl:1", "articles/e.jsonl:2", *NAMES[2:]]
     assert ids == names and texts == [*LONG[:2], "今天", "明月", *LONG[2:]]
-    assert (report.texts, report.cut, report.chunks) == (6, 2, None)
+    assert (report.texts, report.truncated, report.chunks) == (6, 2, None)
     first = naive(saved("word"), ["x"], LONG[:1], "mean", 16, 0)[1][0]
     np.testing.assert_allclose(vectors[0], first, atol=2e-6)
-
-
-@pytest.mark.parametrize("suffix", ["txt", "jsonl", "csv", "parquet"])
-def test_chunks_of_every_kind_of_source(saved, tmp_path, suffix):
-    path, texts = tmp_path / f"texts.{suffix}", [text.replace("\n", "") for text in LONG]
-    rows = [{"text": text, "key": f"k#{i}"} for i, text in enumerate(texts)]
-    if suffix == "txt":
-        path.write_text("\n".join(texts), encoding="utf-8")
-    elif suffix == "jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    elif suffix == "csv":
-        with open(path, "w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, ["text", "key"])
-            writer.writeheader()
-            writer.writerows(rows)
-    else:
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-    for id_field, names in (None, [f"texts.{suffix}:{i}" for i in range(1, 5)]), ("key", [f"k#{i}" for i in range(4)]):
-        if suffix != "txt" or id_field is None:
-            out = tmp_path / f"by {id_field}"
-            embed(saved("word"), path, out, id_field=id_field, chunk=12, overlap=3, keep_text=True)
-            ids, vectors, kept = read_vectors(out)
-            expected = naive(saved("word"), names, texts, "mean", 12, 3)
-            assert (ids, kept, numbers_of(out)) == (expected[0], expected[2], expected[3])
-            np.testing.assert_allclose(vectors, expected[1], atol=2e-6)
 
 
 def test_a_tokenizer_that_truncates_on_the_left_does_not_turn_the_chunks_around(saved, articles, tmp_path):
@@ -271,16 +245,6 @@ def test_a_folder_with_chunks_in_ids_is_read_and_finished_so(saved, articles, tm
     (articles / "z.txt").write_text(LONG[0], encoding="utf-8")
     embed(saved("word"), articles, out, keep_text=keep_text, **options)
     assert read_vectors(out)[0] == [*ids, *(id_.replace("a.txt", "z.txt") for id_ in ids if "a.txt" in id_)]
-
-
-def test_a_folder_that_lost_all_shards_is_begun_anew(saved, articles, tmp_path):
-    options = {"sample_by": "document", "chunk": 16}
-    embed(saved("word"), articles, tmp_path / "out", **options)
-    whole = contents(tmp_path / "out")
-    with_chunks_in_ids(tmp_path / "out")
-    (tmp_path / "out" / "000000.parquet").unlink()
-    embed(saved("word"), articles, tmp_path / "out", **options)
-    assert contents(tmp_path / "out") == whole
 
 
 def test_a_chunk_without_a_finite_vector_is_named(saved, tmp_path, monkeypatch):

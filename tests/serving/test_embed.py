@@ -1,6 +1,5 @@
 """`roformer embed`: the vectors equal the naive formula's, for every kind of source and after any interruption."""
 
-import gzip
 import json
 import os
 import shutil
@@ -69,38 +68,6 @@ def test_bfloat16_is_near(saved, naive):
     assert vectors.dtype == np.float32
     expected = naive(saved("word"), TEXTS, "mean")
     assert 0 < np.abs(vectors - expected).max() < 0.1
-
-
-def write_all(folder):
-    """Write eight texts in every supported form, two of each; return the sources."""
-    folder.mkdir()
-    rows = [{"body": text, "key": i} for i, text in enumerate(TEXTS)]
-    lines = "".join(json.dumps(row) + "\n" for row in rows[:2])
-    (folder / "a.jsonl").write_text(lines)
-    (folder / "b.jsonl.gz").write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows[2:4]).encode()))
-    (folder / "more").mkdir()
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows[4:6]), folder / "more" / "c.parquet")
-    (folder / "more" / "readme.md").write_text("no text of the corpus")
-    table = pyarrow.Table.from_pylist([*rows[6:8], {"body": " ", "key": 99}, {"body": None, "key": 98}])
-    table = table.set_column(0, "body", table["body"].dictionary_encode())
-    pyarrow.parquet.write_table(table, folder.parent / "d.parquet")
-    return [folder, folder.parent / "d.parquet"]
-
-
-def test_every_kind_of_source(saved, naive, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules[embed.__module__], "READ_BYTES", 16)  # bytes, so that a file has several
-    sources = write_all(tmp_path / "corpus")
-    embed(saved("word"), sources, tmp_path / "out", field="body", id_field="key", shard_size=3)
-    ids, vectors, _ = read_vectors(tmp_path / "out")
-    assert ids == [str(i) for i in range(8)]
-    np.testing.assert_allclose(vectors, naive(saved("word"), TEXTS[:8], "mean"), atol=2e-6)
-    embed(saved("word"), sources, tmp_path / "unnamed", field="body")
-    assert read_vectors(tmp_path / "unnamed")[0] == [
-        *(f"corpus/a.jsonl:{i}" for i in (1, 2)),
-        *(f"corpus/b.jsonl.gz:{i}" for i in (1, 2)),
-        *(f"corpus/more/c.parquet:{i}" for i in (1, 2)),
-        *(f"d.parquet:{i}" for i in (1, 2)),
-    ]
 
 
 def test_a_data_set(saved, naive, tmp_path, monkeypatch):
@@ -434,7 +401,7 @@ def test_a_run_that_is_killed_before_or_after_any_file_appears_ends_as_one_that_
 ):
     """The number of truncated texts is kept as well, and a folder without any file is not refused."""
     whole, out = tmp_path / "whole", tmp_path / "out"
-    assert embed(saved("word"), texts, whole, shard_size=4, max_length=6).cut > 2
+    assert embed(saved("word"), texts, whole, shard_size=4, max_length=6).truncated > 2
     with killed_after(renamed, monkeypatch) as patch:
         patch.setattr(
             sys.modules[embed.__module__], "_SECONDS_BETWEEN_WRITES", pause
@@ -444,19 +411,14 @@ def test_a_run_that_is_killed_before_or_after_any_file_appears_ends_as_one_that_
     assert contents(out) == contents(whole)
 
 
-def test_rows_without_a_text_are_left_out_and_counted_alike(saved, run, tmp_path):
+def test_rows_without_a_text_are_left_out_and_counted(saved, run, tmp_path):
     texts = ["今天", None, "", "明月", " ", "旋转", None, None]
     lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
     (tmp_path / "texts.jsonl").write_text(lines + "\n", encoding="utf-8")
-    pyarrow.parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "texts.parquet")
-    rows = "".join(f'"{text or ""}",{i}\n' if i % 2 else f"{text or ''},{i}\n" for i, text in enumerate(texts))
-    (tmp_path / "texts.csv").write_text(f"text,number\n{rows}", encoding="utf-8")
-    for name in ("texts.jsonl", "texts.parquet", "texts.csv"):
-        out = tmp_path / f"vectors of {name}"
-        for _ in range(2):  # the second time all are kept
-            code, stdout, err = run("embed", saved("word"), tmp_path / name, out, "--shard-size", 2)
-            assert code == 0 and "│ left out │ 5 rows" in stdout, (stdout, err)
-        assert read_vectors(out)[0] == [f"{name}:{i}" for i in (1, 4, 6)]
+    for _ in range(2):  # the second time all are kept
+        code, stdout, err = run("embed", saved("word"), tmp_path / "texts.jsonl", tmp_path / "out", "--shard-size", 2)
+        assert code == 0 and "│ left out │ 5 rows" in stdout, (stdout, err)
+    assert read_vectors(tmp_path / "out")[0] == [f"texts.jsonl:{i}" for i in (1, 4, 6)]
     report = embed(saved("word"), tmp_path / "texts.jsonl", tmp_path / "one", shard_size=3)
     assert (report.texts, report.shards, report.left_out) == (3, 1, 5)
 
@@ -488,7 +450,7 @@ def test_long_texts_are_truncated_and_counted(saved, naive, run, tmp_path):
     expected = naive(saved("sim"), ["今天", long], "pooler", 8192)
     np.testing.assert_allclose(read_vectors(tmp_path / "out")[1], expected, atol=2e-6)
     encoder = TextEncoder(saved("sim"), device="cpu")
-    assert encoder.rows("abcd", ["明" * 8189, "明" * 8190, long, "今天"]).cut == 2
+    assert encoder.rows("abcd", ["明" * 8189, "明" * 8190, long, "今天"]).truncated == 2
     assert TextEncoder(saved("sim"), max_length=10_000, device="cpu").max_length == 10_000
 
 

@@ -221,24 +221,17 @@ def test_models_that_cannot_be_exported_are_refused_on_one_line(run, exported, t
 def test_paths_and_texts_that_do_not_fit(run, exported, tmp_path):
     folder = exported[0]
     (tmp_path / "empty").write_text("\n \n")
-    (tmp_path / "latin").write_bytes(b"\xe4\xf6")
-    (tmp_path / "file").write_text("")
     for arguments, facts in {
         (tmp_path / "missing", tmp_path / "out"): [tmp_path / "missing", "does not exist"],
-        (tmp_path / "file", tmp_path / "out"): [tmp_path / "file", "not a folder"],
         (folder, folder): [folder, "is or contains the input"],
-        (folder, folder.parent): [folder.parent, "is or contains the input"],
-        (folder, tmp_path): [tmp_path, "not empty"],
         (folder, tmp_path, "--force"): [tmp_path, "not a saved model"],
-        (folder, tmp_path / "file"): [tmp_path / "file", "Not a directory"],
         (folder, tmp_path / "out", "--texts", tmp_path / "empty"): [tmp_path / "empty", "no text"],
-        (folder, tmp_path / "out", "--texts", tmp_path / "latin"): [tmp_path / "latin", "UTF-8"],
         (folder, tmp_path / "out", "--texts", tmp_path / "missing"): [tmp_path / "missing", "does not exist"],
     }.items():
         code, out, err = run("export-onnx", *arguments)
         assert (code, out) == (1, "") and err.count("\n") == 1, err
         assert_states(err, *facts)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file", "latin"]
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
 
 
 def test_a_missing_extra_is_named(run, exported, tmp_path, monkeypatch):

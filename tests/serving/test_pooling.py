@@ -201,16 +201,6 @@ def test_vectors_that_cannot_be_made_are_refused_with_and_without_the_library(fo
     assert str(without_library.value) == str(with_library.value)
 
 
-@pytest.mark.parametrize("case", ["residual Dense", "Dense of tokens", "Dense to elsewhere", "activated Dense"])
-def test_sentence_transformers_computes_other_vectors_by_a_dense_that_is_refused(folder_of, saved, case):
-    *arguments, _ = REFUSED[case]
-    changed, own = (
-        sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
-        for folder in (folder_of(*arguments), saved("sim"))
-    )
-    assert changed.shape != own.shape or np.abs(changed - own).max() > 0.01
-
-
 def test_a_model_in_a_subfolder_is_refused(folder_of):
     folder = folder_of("word", pooling("cls"), {})
     (folder / "config.json").rename(folder / "1_Pooling" / "config.json")
