@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from modeling_roformer.output.console import Hidden, no_warnings, sentence_of
+from modeling_roformer.output.console import hidden, no_warnings, sentence_of
 from modeling_roformer.output.extras import needs_extra
 
 from .batches import TEXT_COLUMN, Batch, JsonBatch, TableBatch, TextBatch, flatten
@@ -17,10 +17,6 @@ with needs_extra("embed", DataError):
     import datasets
     from datasets.exceptions import DatasetGenerationError
 
-_NO_BARS = Hidden(
-    lambda: not datasets.is_progress_bar_enabled(), datasets.disable_progress_bars, datasets.enable_progress_bars
-)
-
 
 def load_from_hub(
     source: str | Path, split: str = "train", cache: str | Path | None = None, progress: bool = False, **options
@@ -31,8 +27,11 @@ def load_from_hub(
         DataError: there is no such data set, or it cannot be read.
     """
     name, _, config = str(source).partition(":")
+    no_bars = hidden(
+        lambda: not datasets.is_progress_bar_enabled(), datasets.disable_progress_bars, datasets.enable_progress_bars
+    )
     try:
-        with no_warnings("huggingface_hub"), nullcontext() if progress else _NO_BARS:  # a warning for each attempt
+        with no_warnings("huggingface_hub"), nullcontext() if progress else no_bars:  # a warning for each attempt
             return datasets.load_dataset(name, config or None, split=split, cache_dir=cache and str(cache), **options)
     except Exception as error:  # of many types, from readers and from the Hub
         reason = sentence_of(error.__cause__ or error).rstrip(".")

@@ -103,11 +103,6 @@ def has_json_objects(first_line: bytes, suffix: str) -> bool:
     return SUFFIXES.get(suffix) == JSON or bool(_OBJECT.match(first_line) or _LIST.match(first_line))
 
 
-def is_json_list(first_line: bytes) -> bool:
-    """Return whether a JSON file, of which this is the first line that is not blank, is one list of objects."""
-    return first_line.startswith(b"[")
-
-
 def is_format(path: Path) -> bool:
     """Return whether a file of a folder is read, by its name: one without a suffix is text or JSON Lines."""
     return suffix_of(path) in SUFFIXES or not suffix_of(path)

@@ -26,7 +26,6 @@ from .formats import (
     check_name,
     has_json_objects,
     is_gzip,
-    is_json_list,
     suffix_of,
 )
 
@@ -136,7 +135,7 @@ def _line_batches(stored, lines, path: Path, size: int) -> Iterator[Batch]:
             first_line = start.partition(b"\n")[0].rstrip()
             batch_class = TextBatch
             if has_json_objects(first_line, suffix_of(path)):
-                if is_json_list(first_line):
+                if first_line.startswith(b"["):  # one list of objects
                     yield from _list_batches(start + lines.read(), path, stored)
                     return
                 batch_class = JsonLineBatch

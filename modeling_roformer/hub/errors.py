@@ -7,13 +7,12 @@ from huggingface_hub import constants, get_token
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
-from modeling_roformer.output.console import Hidden, sentence_of
+from modeling_roformer.output.console import hidden, sentence_of
 
 LOG_IN = "log in with `hf auth login`, or set HF_TOKEN to a token that may {verb}"
 _MAY_PASS = (None, 429, 500, 502, 503, 504)  # None for a connection that was refused or cut
 # The base of all errors of httpx, on which huggingface_hub 1 is built, or of httpx2, for huggingface_hub 2.
 _HTTPError = HfHubHTTPError.__bases__[0]
-_NO_BARS = Hidden(are_progress_bars_disabled, disable_progress_bars, enable_progress_bars)
 
 
 class HubError(OSError):
@@ -58,4 +57,8 @@ def usable_token(token: str | None) -> str | None:
 
 def hub_bars(shown: bool) -> AbstractContextManager:
     """Return a block that shows huggingface_hub's bars on a terminal, or hides them."""
-    return nullcontext() if shown and sys.stderr.isatty() else _NO_BARS
+    return (
+        nullcontext()
+        if shown and sys.stderr.isatty()
+        else hidden(are_progress_bars_disabled, disable_progress_bars, enable_progress_bars)
+    )

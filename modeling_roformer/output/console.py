@@ -1,9 +1,8 @@
 """Console output of commands: progress bars, summaries, and errors as one line."""
 
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from logging import ERROR, WARNING, getLogger
-from threading import Lock
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -58,48 +57,32 @@ def byte_progress(shown: bool) -> "Progress":
     return Progress(*columns, **bar_on_stderr(shown))
 
 
-class Hidden:
-    """Context manager that hides output in a block, for use by several threads at once.
-
-    Output that is hidden before the first block, by the user, stays hidden after the last.
-    """
-
-    def __init__(self, is_hidden: Callable[[], bool], hide: Callable[[], object], show: Callable[[], object]):
-        self._is_hidden, self._hide, self._show = is_hidden, hide, show
-        self._lock, self._blocks, self._was_hidden = Lock(), 0, False
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._blocks += 1
-            if self._blocks == 1:
-                self._was_hidden = self._is_hidden()
-                if not self._was_hidden:
-                    self._hide()
-
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self._blocks -= 1
-            if self._blocks == 0 and not self._was_hidden:
-                self._show()
+@contextmanager
+def hidden(is_hidden: Callable[[], bool], hide: Callable[[], object], show: Callable[[], object]) -> Iterator[None]:
+    """Hide output in a block. Output that the user has hidden before stays hidden."""
+    was_hidden = is_hidden()
+    if not was_hidden:
+        hide()
+    try:
+        yield
+    finally:
+        if not was_hidden:
+            show()
 
 
-@cache  # all threads share one
-def no_warnings(library: str) -> Hidden:
+def no_warnings(library: str) -> AbstractContextManager[None]:
     """Return a block that hides the warnings of a library, unless the user chose another level than the default."""
-    logger, levels = getLogger(library), []
-
-    def hide() -> None:
-        levels.append(logger.level)
-        logger.setLevel(ERROR)
-
-    return Hidden(lambda: logger.getEffectiveLevel() != WARNING, hide, lambda: logger.setLevel(levels.pop()))
+    logger = getLogger(library)
+    level = logger.level
+    return hidden(
+        lambda: logger.getEffectiveLevel() != WARNING, lambda: logger.setLevel(ERROR), lambda: logger.setLevel(level)
+    )
 
 
-@cache
-def no_transformers_bar() -> Hidden:
+def no_transformers_bar() -> AbstractContextManager[None]:
     """Return a block that hides transformers' own progress bar, which would mix with the caller's."""
     from transformers.utils import logging
 
-    return Hidden(
+    return hidden(
         lambda: not logging.is_progress_bar_enabled(), logging.disable_progress_bar, logging.enable_progress_bar
     )

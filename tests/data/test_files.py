@@ -189,6 +189,25 @@ def test_no_name_is_a_pattern(folder, name):
         find_files([place / name])
 
 
+def test_only_a_name_that_is_written_like_one_is_looked_up_on_the_hub(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").touch()
+    for name in (
+        "here",
+        str(tmp_path / "texts"),
+        "./texts",
+        "../texts",
+        "texts/",
+        "texts.csv",
+        "a/b/texts",
+        "a/b.gz",
+        "-x",
+    ):
+        assert not data.may_be_on_hub(name), name
+    for name in ("texts", "owner/name", "owner/name-v1.1", "name:zh"):
+        assert data.may_be_on_hub(name), name
+
+
 SPLITS = [
     (["train.csv", "dev.csv", "test.csv"], {"train": ["train.csv"], "validation": ["dev.csv"], "test": ["test.csv"]}),
     (["training.tsv", "val.tsv"], {"train": ["training.tsv"], "validation": ["val.tsv"]}),

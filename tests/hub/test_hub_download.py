@@ -113,7 +113,7 @@ def test_a_folder_that_is_there_is_kept_or_replaced(hub, repo, tmp_path):
     pull(REPO, folder, force=True)
     assert content(folder) == expected() and beside(folder) == ["here"]
     (tmp_path / "file").write_text("x")
-    with refused(FileExistsError, tmp_path / "file"):
+    with refused(NotADirectoryError, tmp_path / "file"):
         pull(REPO, tmp_path / "file", force=True)
 
 

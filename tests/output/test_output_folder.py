@@ -77,13 +77,6 @@ def test_the_current_folder_is_not_replaced(convert, tmp_path, monkeypatch):
     assert sorted(os.listdir(".")) == before
 
 
-def test_a_file_in_the_way_of_a_parent_folder(convert, tmp_path):
-    (tmp_path / "file").write_text("mine")
-    result = convert(LEGACY, tmp_path / "file" / "models" / "output")
-    assert_refused(result, tmp_path / "file" / "models", os.strerror(errno.ENOTDIR))
-    assert os.listdir(tmp_path) == ["file"] and (tmp_path / "file").read_text() == "mine"
-
-
 def test_an_error_of_the_system_is_a_sentence_too(convert, tmp_path):
     (tmp_path / "loop").symlink_to("loop")
     for source in (tmp_path / "loop", tmp_path / ("x" * 300)):

@@ -265,6 +265,3 @@ def test_the_commands(run, saved, articles, tmp_path, monkeypatch):
     code, out, err = run("rank", "旋转", "out", "--model", saved("word"))
     assert code == 0, err
     assert [out.count(f" {name} ") for name in NAMES] == [1, 1, 1, 1] and "chunk" in out
-    code, out, err = run("embed", saved("word"), "articles", "out", "--chunk", 16)
-    assert code == 1 and out == "" and err.count("\n") == 1
-    assert_states(err, "out", "sample_by", "overlap")

@@ -452,22 +452,3 @@ def test_long_texts_are_truncated_and_counted(saved, naive, run, tmp_path):
     encoder = TextEncoder(saved("sim"), device="cpu")
     assert encoder.rows("abcd", ["明" * 8189, "明" * 8190, long, "今天"]).truncated == 2
     assert TextEncoder(saved("sim"), max_length=10_000, device="cpu").max_length == 10_000
-
-
-def test_paths_are_never_looked_up_on_the_hub(saved, run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    asked = []
-
-    def load_dataset(path, config, **options):
-        asked.append(path)
-        raise FileNotFoundError("there is no such data set on the Hub")
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    relative = ["./texts", "../texts", "texts/", "texts.csv", "a/b/texts", "a/texts.jsonl.gz", "-x"]
-    for source in (str(tmp_path / "texts"), *relative):
-        options = ("--",) if source.startswith("-") else ()
-        error_of(run, *options, saved("word"), source, tmp_path / "out", states=["does not exist"])
-    assert asked == []
-    for source in ("owner/name", "owner/name-v1.1", "name:zh"):
-        error_of(run, saved("word"), source, tmp_path / "out", states=[source, "file", "data set"])
-    assert asked == ["owner/name", "owner/name-v1.1", "name"]
