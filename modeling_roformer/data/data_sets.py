@@ -90,7 +90,7 @@ def from_batches(
 
 
 def version_of(path: Path) -> str:
-    """Return what changes whenever a file is written, even if its time of modification is set back."""
+    """Return a string that changes whenever a file is written, even if its time of modification is set back."""
     status = path.stat()
     return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}"
 

@@ -62,8 +62,9 @@ def find_files(sources: Iterable[str | Path], split: str | None = None) -> list[
 
 
 def all_files(folder: Path) -> list[Path]:
-    """Return all files below a folder, in the order of the parts of their paths. Links to folders are followed; a
-    folder that is reached in two ways is read once, without a link if there is such a way.
+    """Return all files below a folder, in the order of the parts of their paths.
+
+    Links to folders are followed. A folder that is reached twice is read once, by a path without links if it has one.
 
     Raises:
         DataError: a folder cannot be read.

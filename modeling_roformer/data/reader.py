@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import datasets
 
 CHUNK = 4 << 20  # bytes of lines in a batch, after decompression
-ROWS = 1024  # of a table in a batch
+BATCH_ROWS = 1024  # of a table
 SAMPLE_BY = ("line", "document")  # what is a text in a text file
 _HEAD = 1 << 16  # bytes that are looked at before a file is read
 _BUFFER = 1 << 20  # bytes of a Parquet column in memory at once; without it, columns are read whole
@@ -114,8 +114,8 @@ def data_set_batches(
     share = rows.data.nbytes / max(1, len(rows))
     if roots:
         formatted = rows.select_columns(roots).with_format("arrow")
-        for start in range(0, len(rows), ROWS):
-            table = formatted[start : start + ROWS]
+        for start in range(0, len(rows), BATCH_ROWS):
+            table = formatted[start : start + BATCH_ROWS]
             arrays = dict(zip(roots, (table[root] for root in roots), strict=True))
             yield TableBatch(name, start + 1, share * len(table), names, arrays, features)
     else:
@@ -146,8 +146,8 @@ def _line_batches(stored, lines, path: Path, size: int) -> Iterator[Batch]:
 def _list_batches(data: bytes, path: Path, stored) -> Iterator[JsonListBatch]:
     objects = json.loads(TextBatch(str(path), 1, 0, data).text())
     share = (stored.tell() if stored.seekable() else 0) / max(1, len(objects))
-    for start in range(0, len(objects), ROWS):
-        batch = objects[start : start + ROWS]
+    for start in range(0, len(objects), BATCH_ROWS):
+        batch = objects[start : start + BATCH_ROWS]
         yield JsonListBatch(str(path), start + 1, share * len(batch), batch)
 
 
@@ -164,7 +164,7 @@ def _table_batches(stored, lines, path: Path, format_: str, names: Sequence[str]
             dtype=str,
             na_filter=False,
             lineterminator="\n",
-            chunksize=ROWS,
+            chunksize=BATCH_ROWS,
             **dialect,
         )
     except pandas.errors.EmptyDataError:
@@ -225,14 +225,14 @@ def _parquet_batches(table, path: Path, columns: Sequence[str] | None) -> Iterat
     roots = names if columns is None else _roots(columns, names)
     features = _stored_features(table.schema_arrow)
     first, share = 1, path.stat().st_size / max(1, table.metadata.num_rows)
-    for batch in table.iter_batches(ROWS, columns=roots):
+    for batch in table.iter_batches(BATCH_ROWS, columns=roots):
         arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
         yield TableBatch(str(path), first, share * len(batch), names, arrays, features)
         first += len(batch)
 
 
 def _roots(columns: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Return the names of the columns, each once, that hold others or fields of them. `rows` refuses missing ones."""
+    """Return the top-level columns of columns and fields, each once, without missing ones, which `rows` refuses."""
     roots = dict.fromkeys(column if column in names else column.partition(".")[0] for column in columns)
     return [root for root in roots if root in names]
 

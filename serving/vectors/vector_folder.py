@@ -39,7 +39,6 @@ _DIGEST_KEY = b"modeling_roformer.texts"
 _SETTINGS_KEY = b"modeling_roformer.run"
 _SHARD = re.compile(r"\d{6,}" + re.escape(PARQUET))
 _UNFINISHED_SUFFIX = ".unfinished"
-_REQUIRED_SETTINGS = {"model", "texts", "max_length", "dtype", "shard_size", "shards"}
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class VectorFolder:
                 text = (pyarrow.parquet.read_schema(place).metadata or {}).get(_SETTINGS_KEY, b"")
             else:
                 text = place.read_bytes()
-            settings = json.loads(text)
+            return json.loads(text)
         except FileNotFoundError:
             if self.path.is_dir() and any(not path.name.endswith(_UNFINISHED_SUFFIX) for path in self.path.iterdir()):
                 raise ServingError(
@@ -75,11 +74,8 @@ class VectorFolder:
                     "another, or restore that file if it was one"
                 ) from None
             return None
-        except (ValueError, RecursionError, pyarrow.ArrowException):
-            settings = None
-        if not isinstance(settings, dict) or not settings.keys() >= _REQUIRED_SETTINGS:
-            raise ServingError(f"{place} is damaged: restore a copy, or embed the texts into a new folder")
-        return settings
+        except (ValueError, pyarrow.ArrowException):
+            raise ServingError(f"{place} is damaged: restore a copy, or embed the texts into a new folder") from None
 
     def check(self, stored: dict, settings: dict) -> None:
         """Raise ServingError if the folder has vectors, and its settings, `stored`, differ from `settings`."""

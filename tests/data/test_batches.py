@@ -37,7 +37,7 @@ def files(folder, texts):
 
 
 def test_batches_are_pickled_and_have_their_rows_numbers(tmp_path, monkeypatch):
-    monkeypatch.setattr(reader, "ROWS", 3)
+    monkeypatch.setattr(reader, "BATCH_ROWS", 3)
     texts = [f"文本{number}" for number in range(1, 11)]
     for file in files(tmp_path, texts):
         found, consumed, count = [], 0, 0
@@ -53,7 +53,7 @@ def test_batches_are_pickled_and_have_their_rows_numbers(tmp_path, monkeypatch):
 
 
 def test_a_data_set_is_read_in_batches(monkeypatch):
-    monkeypatch.setattr(reader, "ROWS", 3)
+    monkeypatch.setattr(reader, "BATCH_ROWS", 3)
     rows = datasets.Dataset.from_dict({"text": [str(n) for n in range(10)], "of": [{"n": n} for n in range(10)]})
     found = [
         row for batch in reader.data_set_batches(rows, ["text", "of.n"], "x") for row in batch.rows(["text", "of.n"])

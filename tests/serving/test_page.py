@@ -304,38 +304,29 @@ def test_half_precision_answers_in_float32(folders, tmp_path):
 # The command `roformer page`, as far as it refuses to serve.
 
 
+def test_models_that_the_page_does_not_show(folders, tmp_path):
+    with refused(ServingError, "RoFormerForMultipleChoice", "tab"):
+        abilities_of(folders("RoFormerForMultipleChoice"))
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    shutil.copy(page_models.VOCABULARY, tmp_path)
+    with refused(ServingError, tmp_path, "model_type", "'gpt2'"):
+        abilities_of(tmp_path)
+
+
 @pytest.mark.parametrize(
-    ("folder", "options", "facts"),
+    ("options", "facts"),
     [
-        ("missing", [], ["missing", "does not exist"]),
-        ("legacy", [], ["config.json", "roformer convert"]),
-        ("choices", [], ["RoFormerForMultipleChoice", "tab"]),
-        ("gpt2", [], ["model_type", "'gpt2'"]),
-        ("untold", [], ["no tokenizer", "vocab.txt"]),
-        ("saved", ["--port", "{used}"], ["{used}", "127.0.0.1", "in use"]),
-        ("saved", ["--port", "0", "--host", "203.0.113.7"], ["203.0.113.7"]),
-        ("saved", ["--port", "0", "--host", "no such host"], ["no such host"]),
+        (["--port", "{used}"], ["{used}", "127.0.0.1", "in use"]),
+        (["--port", "0", "--host", "203.0.113.7"], ["203.0.113.7"]),
+        (["--port", "0", "--host", "no such host"], ["no such host"]),
     ],
 )
-def test_folders_and_options_that_are_refused(run, folders, tmp_path, folder, options, facts):
-    path = {"saved": folders("RoFormerForMaskedLM"), "legacy": FIXTURES / "legacy" / "word"}.get(
-        folder, tmp_path / folder
-    )
-    if folder == "choices":
-        page_models.save(path, package.RoFormerForMultipleChoice)
-    elif folder in ("gpt2", "untold"):
-        path.mkdir()
-        (path / "config.json").write_text(
-            '{"model_type": "gpt2"}' if folder == "gpt2" else '{"model_type": "roformer"}'
-        )
-        if folder == "gpt2":
-            shutil.copy(page_models.VOCABULARY, path)
+def test_addresses_that_cannot_be_used(run, folders, options, facts):
     with socket.create_server(("127.0.0.1", 0)) as used:
         number = used.getsockname()[1]
-        code, out, err = run("page", path, *(option.format(used=number) for option in options))
-        assert (code, out, err.count("\n")) == (1, "", 1), err
-        assert err.startswith("roformer: ")
-        assert_states(err, *(str(fact).format(used=number) for fact in facts))
+        code, out, err = run("page", folders("RoFormerModel"), *(option.format(used=number) for option in options))
+    assert (code, out, err.count("\n")) == (1, "", 1), err
+    assert_states(err, "roformer: ", *(fact.format(used=number) for fact in facts))
 
 
 def test_without_the_extra(run, folders, monkeypatch):
