@@ -41,7 +41,7 @@ AMOUNTS = {"cpu": (16, 1, 1, 2, 3), "cuda": (128, 50, 10, 20, 3), "quick": (4, 1
 
 
 class Measured(Exception):
-    """Everything is measured: `pretrain` need not go on."""
+    """Exception that stops `pretrain` once everything is measured."""
 
 
 def write_corpus(path: Path) -> None:

@@ -36,7 +36,7 @@ def read_arguments() -> argparse.Namespace:
     add("--validation", help="texts for early stopping and for choosing the best seed")
     add("--test", help="texts for the scores of the best model; default: those of --validation")
     add("--output", type=Path, required=True, help="folder for the model, its scores and its curves")
-    add("--resume", action="store_true", help="go on with a run that was stopped, where it was stopped")
+    add("--resume", action="store_true", help="resume a run that was stopped")
     add("--predictions", metavar="FILE", help="write the best model's class of each test text: .csv, or JSON Lines")
     add("--text", nargs="+", default=["text"], help="column with the texts, or two columns with pairs of texts")
     add("--label", default="label", help="column with the labels")

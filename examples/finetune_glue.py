@@ -44,7 +44,7 @@ def read_arguments() -> argparse.Namespace:
     add("--data", required=True, help="a folder with a subfolder per task, or the name of a data set")
     add("--tasks", nargs="+", choices=TASKS, default=list(TASKS), action=training.Distinct)
     add("--output", type=Path, required=True, help="folder of the runs")
-    add("--resume", action="store_true", help="go on with runs that were stopped, where they were stopped")
+    add("--resume", action="store_true", help="resume runs that were stopped")
     add("--learning-rates", type=float, nargs="+", default=[2e-5, 3e-5, 4e-5, 5e-5], action=training.Distinct)
     seeds = "seeds of the head, the order and dropout"
     add("--seeds", type=int, nargs="+", default=[0], action=training.Distinct, help=seeds)

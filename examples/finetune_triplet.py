@@ -31,7 +31,7 @@ def make_parser(description: str | None = __doc__) -> argparse.ArgumentParser:
         "--columns", nargs=4, default=["A", "B", "C", "label"], help="their names; default: %(default)s"
     )
     parser.add_argument("--output", type=Path, required=True, help="a new folder")
-    parser.add_argument("--resume", action="store_true", help="go on with the run in --output, where it was stopped")
+    parser.add_argument("--resume", action="store_true", help="resume the run in --output")
     seeds = "seeds of the scorer, the order and dropout"
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], action=training.Distinct, help=seeds)
     parser.add_argument("--baselines", action="store_true", help="add rows without training")

@@ -34,7 +34,7 @@ def read_arguments() -> argparse.Namespace:
     add("--field", "--text", default="text", help="field or column of the text")
     add("--sample-by", choices=("line", "document"), default="line", help="what is a document in a .txt file")
     add("--output", type=Path, required=True, help="folder of the run")
-    add("--resume", action="store_true", help="go on with a run that was stopped")
+    add("--resume", action="store_true", help="resume a run that was stopped")
     add("--tokenizer", help="a vocab.txt, or a saved model's folder; default: that of --from")
     add("--characters", action="store_true", help="one token per character; jieba's words are masked")
     add("--from", dest="start", metavar="DIR", help="a saved RoFormer to train further; default: a fresh model")

@@ -45,7 +45,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--columns", nargs=2, default=PAIR, metavar="NAME", help="default: question passage")
     parser.add_argument("--negatives", metavar="NAME", help="column with a list of hard negatives for each question")
     parser.add_argument("--output", type=Path, required=True, help="a new folder")
-    parser.add_argument("--resume", action="store_true", help="go on with the run in --output")
+    parser.add_argument("--resume", action="store_true", help="resume the run in --output")
     seeds = "seeds of the order and of dropout"
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], action=training.Distinct, help=seeds)
     parser.add_argument("--words", action="store_true", help="add BM25, of whole passages and of what MODEL reads")

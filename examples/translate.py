@@ -31,7 +31,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--source", default="source", metavar="COLUMN", help="column of the sentences")
     parser.add_argument("--target", default="target", metavar="COLUMN", help="column of their translations")
     parser.add_argument("--output", type=Path, required=True, help="a new folder")
-    parser.add_argument("--resume", action="store_true", help="go on with the run in --output, where it was stopped")
+    parser.add_argument("--resume", action="store_true", help="resume the run in --output")
     seeds = "seeds of weights, order and dropout"
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], action=training.Distinct, help=seeds)
     parser.add_argument("--position-encoding", choices=("rotary", "sinusoidal"), default="rotary")

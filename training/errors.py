@@ -14,10 +14,10 @@ from tqdm import tqdm
 from modeling_roformer.data import DataError
 from modeling_roformer.output.console import sentence_of
 
-_FULL = errno.ENOSPC, errno.EDQUOT
-_FULL_TEXTS = ("No space left on device", "os error 28", "Disk quota exceeded", "os error 122")  # of safetensors
-_TORCH = "inline_container.cc"  # names this file, and not the reason, if it cannot write
-_NEARLY_FULL = 64 << 20  # bytes: what failed to be written may have been removed again
+_FULL_ERRNOS = errno.ENOSPC, errno.EDQUOT
+_FULL_MESSAGES = ("No space left on device", "os error 28", "Disk quota exceeded", "os error 122")  # of safetensors
+_TORCH_WRITER = "inline_container.cc"  # torch names this file, and not the reason, if it cannot write
+_NEARLY_FULL_BYTES = 64 << 20  # the file that failed may have been removed again
 
 
 class TrainingError(ValueError):
@@ -25,7 +25,7 @@ class TrainingError(ValueError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C in a run that the same command resumes by `--resume`."""
+    """Ctrl-C in a run that the same command resumes with `--resume`."""
 
 
 @contextmanager
@@ -47,26 +47,26 @@ def exit_on_error(program: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        advice = f"; go on with: {_command_to_resume()}" if isinstance(stop, Interrupted) else ""
-        _say(program, f"interrupted{advice}")
+        advice = f"; resume with: {_command_to_resume()}" if isinstance(stop, Interrupted) else ""
+        _print_error(program, f"interrupted{advice}")
         sys.exit(130)
     except Exception as error:
         if os.environ.get("ROFORMER_DEBUG"):
             raise
-        _say(program, sentence_of(error))
+        _print_error(program, sentence_of(error))
         sys.exit(1)
 
 
-def _say(program: str, sentence: str) -> None:
+def _print_error(program: str, sentence: str) -> None:
     for bar in list(getattr(tqdm, "_instances", ())):
-        bar.close()  # it would be closed at the end, over the message
+        bar.close()  # tqdm would close it at the end, over the message
     print(f"{program}: {sentence}", file=sys.stderr)
 
 
 def _command_to_resume() -> str:
     """Return the command of this process with --resume, for a shell."""
     words = sys.argv if "--resume" in sys.argv else [*sys.argv, "--resume"]
-    launched = "RANK" in os.environ  # by torchrun, whose own options are not known here
+    launched = "RANK" in os.environ  # by torchrun, whose own options are not in sys.argv
     return shlex.join(words if launched else ["python", *words])
 
 
@@ -81,20 +81,22 @@ def resumable(folder: Path) -> Iterator[None]:
         if place := _full_disk(error, folder):
             free = shutil.disk_usage(place).free / 1e6
             raise TrainingError(
-                f"{place} cannot be written: its disk is full ({free:,.0f} MB are free). Free some space, and go on "
-                "with the same command and --resume"
+                f"{place} cannot be written: its disk is full ({free:,.0f} MB are free). Free some space, and repeat "
+                "the command with --resume"
             ) from error
         raise
 
 
 def _full_disk(error: BaseException, folder: Path) -> Path | None:
-    """Return what could not be written because a disk is full, or None if this is not the reason of an error."""
+    """Return the folder that could not be written because its disk is full, or None if an error has another reason."""
     chain = [error]
     while cause := chain[-1].__cause__ or chain[-1].__context__:
         chain.append(cause)
-    for of in chain:
-        if isinstance(of, OSError) and of.errno in _FULL:
-            return Path(of.filename).absolute().parent if isinstance(of.filename, str) else folder
-    told = any(text in str(of) for of in chain for text in _FULL_TEXTS)
-    is_torch = any(_TORCH in str(of) and "open file failed" not in str(of) for of in chain)
-    return folder if told or (is_torch and shutil.disk_usage(folder).free < _NEARLY_FULL) else None
+    for link in chain:
+        if isinstance(link, OSError) and link.errno in _FULL_ERRNOS:
+            return Path(link.filename).absolute().parent if isinstance(link.filename, str) else folder
+    messages = [str(link) for link in chain]
+    if any(text in message for message in messages for text in _FULL_MESSAGES):
+        return folder
+    is_of_torch = any(_TORCH_WRITER in message and "open file failed" not in message for message in messages)
+    return folder if is_of_torch and shutil.disk_usage(folder).free < _NEARLY_FULL_BYTES else None

@@ -53,7 +53,7 @@ def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=Path, help="a text file")
     parser.add_argument("--output", type=Path, required=True, help="folder of the runs")
-    parser.add_argument("--resume", action="store_true", help="go on with the runs in --output")
+    parser.add_argument("--resume", action="store_true", help="resume the runs in --output")
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS), help="positions")
     parser.add_argument("--unit", choices=("character", "byte"), default="character", help="a token")
     parser.add_argument("--paper", action="store_true", help="the paper's size, in place of the next seven options")

@@ -7,7 +7,7 @@
 Figure 3 (left) of the RoFormer paper compares with BERT's learned positions. All models of a seed start with the same
 weights, except for the table of learned positions, and read the same batches with the same masks. Each run is a folder,
 RUNS/seed-0/rotary. With --learning-rates, each encoding is first tried with each rate, in RUNS/trials; the rate with
-the lowest held-out loss is used for its runs. With --resume, the same command goes on where it was stopped.
+the lowest held-out loss is used for its runs. With --resume, the same command resumes a stopped comparison.
 
 Several processes may share RUNS: first the trials, such as `--encodings rotary --learning-rates 1e-3 --trials-only`,
 then the runs, such as `--encodings rotary --seeds 1 --resume` with all rates. The whole command with --resume then
@@ -56,7 +56,7 @@ def read_arguments() -> argparse.Namespace:
     add("--characters", action="store_true", help="one token per character; jieba's words are masked")
     add("--config", default="mini", help="size of the models, or a JSON file with fields of RoFormerConfig")
     add("--output", type=Path, required=True, help="folder of the runs")
-    add("--resume", action="store_true", help="go on with runs that were stopped")
+    add("--resume", action="store_true", help="resume runs that were stopped")
     add("--encodings", nargs="+", choices=ENCODINGS, default=ENCODINGS[:3], help="values of position_encoding")
     add("--seeds", type=int, nargs="+", default=[0], action=Distinct, help="seeds of weights, order, masks and dropout")
     add("--learning-rates", type=float, nargs="+", default=[], help="rates to try, in place of the stage's")

@@ -1,4 +1,4 @@
-"""examples/paper/compare_position_embeddings.py: equal weights, batches and masks, and going on after a stop."""
+"""examples/paper/compare_position_embeddings.py: equal weights, batches and masks, and a resumed comparison."""
 
 import json
 import os

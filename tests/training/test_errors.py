@@ -83,13 +83,6 @@ def test_other_errors_of_a_run_stay_as_they_are(tmp_path):
         raise TrainingError("bad texts")
 
 
-@pytest.mark.parametrize("value", [float("nan"), [1e-4, float("inf")]])
-def test_a_setting_that_is_not_finite_is_named(tmp_path, value):
-    with refused(TrainingError, "learning_rate", value), start_run(tmp_path / "run", {"learning_rate": value}, {}):
-        pass
-    assert not [*(tmp_path / "run").glob("[!.]*")]
-
-
 def test_a_value_that_is_given_twice_counts_once():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], action=Distinct)

@@ -1,4 +1,4 @@
-"""examples/finetune_glue.py: it reads GLUE's files, scores as GLUE does, compares, and goes on."""
+"""examples/finetune_glue.py: it reads GLUE's files, scores as GLUE does, compares, and is resumed."""
 
 import json
 import subprocess
@@ -137,7 +137,7 @@ def test_the_script(folder):
 
 
 def test_models_are_compared_and_the_best_kept(folder, run, monkeypatch):
-    """By the best learning rate, whose mean over the seeds is highest; and going on after a stop."""
+    """By the best learning rate, whose mean over the seeds is highest; and resumed after a stop."""
     accuracies = {
         ("bert", 1e-3): [0, 12], ("bert", 2e-3): [8, 8], ("roformer", 1e-3): [3, 4], ("roformer", 2e-3): [0, 0],
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Pre-training in stages: what is learned and logged, and how a run goes on after it was stopped."""
+"""Pre-training in stages: what is learned and logged, and how a stopped run is resumed."""
 
 import json
 import os
@@ -256,7 +256,7 @@ def test_how_often_a_step_waits_for_the_device(run, tmp_path):
 
 
 def test_bfloat16_is_the_default_where_a_gpu_has_it(run, tmp_path, monkeypatch):
-    """And is recorded, so that a run that was begun without it does not go on with it."""
+    """The precision is recorded, so that a run is not resumed in another one; the error names the option to give."""
     stage = [Stage(32, 4, 1, 1e-3)]
 
     def recorded(name, **options):
@@ -269,10 +269,17 @@ def test_bfloat16_is_the_default_where_a_gpu_has_it(run, tmp_path, monkeypatch):
     assert recorded("default") is True and recorded("chosen", bf16=False) is False
     ours, theirs = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("default", "chosen"))
     assert not all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    with refused(
+        TrainingError, tmp_path / "none", "different arguments.bf16", "the command that began it with --no-bf16"
+    ):
+        run(tmp_path / "none", stage)
+    with refused(TrainingError, "different arguments.bf16", "repeat the command that began it ("):
+        run(tmp_path / "unset", stage)
     for name in "none", "unset":
-        with refused(TrainingError, tmp_path / name, "different arguments"):
-            run(tmp_path / name, stage)
         run(tmp_path / name, stage, bf16=False)
+    monkeypatch.setattr("modeling_roformer.training.pretraining.pretrain.has_bfloat16", lambda: False)
+    with refused(TrainingError, tmp_path / "default", "the command that began it with --bf16"):
+        run(tmp_path / "default", stage)
 
 
 def test_bad_settings_are_refused_before_anything_begins(run, tmp_path, monkeypatch):

@@ -36,7 +36,7 @@ from .masking import HeldOutBatches, MaskingCollator, StageExamples
 from .stage_trainer import StageTrainer
 from .stages import Stage
 
-# Arguments of Trainer, and fields of a configuration, that may change when a run goes on.
+# Arguments of Trainer, and fields of a configuration, that may change when a run is resumed.
 _NOT_COMPARED = ("_name_or_path", "disable_tqdm", "logging_steps", "report_to", "save_steps", "transformers_version")
 
 
@@ -64,7 +64,7 @@ def pretrain(
         seed: seed of order, masks and dropout.
         device_tokens: maximum number of tokens that a device computes at once; larger batches are accumulated. None
             for what the memory of a GPU allows, or 16,384 on other devices.
-        resume: whether to go on with a run in `output` that was stopped.
+        resume: whether to resume a run in `output` that was stopped.
         arguments: fields of `TrainingArguments`: `torch_compile`, `save_steps`, `logging_steps` … `bf16` is True by
             default on a GPU that has bfloat16.
 
@@ -166,7 +166,7 @@ def _train_stage(
     trainer.train(resume_from_checkpoint=last_checkpoint(folder))
     if trainer.state.global_step < stage.steps:  # as with enable_jit_checkpoint, after a signal
         done = f"step {trainer.state.global_step:,} of {stage.steps:,} in stage {number}"
-        raise TrainingError(f"stopped after {done}: the same command with --resume goes on")
+        raise TrainingError(f"stopped after {done}: resume with the same command and --resume")
     model.config.update(saved_fields)
     write_json(folder / "log.json", trainer.state.log_history)
     if processes().is_main_process:

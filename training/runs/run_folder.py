@@ -1,7 +1,6 @@
-"""Folder of a training run: its settings, its results, and the checkpoint from which it goes on."""
+"""Folder of a training run: its settings, its results, and the checkpoint from which it is resumed."""
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -24,7 +23,7 @@ from .device import processes
 SETTINGS, RESULTS = "settings.json", "results.json"
 _NOT_COMPARED = ("output", "resume")
 _RECORDED_LATER = ("documents",)  # which runs of earlier versions lack
-_NOT_GIVEN = {"arguments": {"bf16": False}}  # what a run was begun with that does not record it
+_DEFAULTS = {"arguments.bf16": False}  # of settings that a run may not record
 Source = str | Path | datasets.Dataset | datasets.DatasetDict | Mapping[str, str]
 
 
@@ -97,10 +96,10 @@ def start_run(
     data: Mapping[str, Source | list[str | Path] | None],
     resume: bool = False,
 ) -> Iterator[Run]:
-    """Begin a run in a new or empty folder, or go on with the one that the folder has, and hold the folder's lock.
+    """Begin a run in a new or empty folder, or resume the one that the folder has, and hold the folder's lock.
 
-    `settings.json` records the settings and what identifies the data. A run goes on only if both are the same, so that
-    results of another run are never taken for its own.
+    `settings.json` records the settings and what identifies the data. A run is resumed only if both are the same, so
+    that results of another run are never taken for its own.
 
     Args:
         output: folder of the run.
@@ -109,7 +108,7 @@ def start_run(
         data: what is read, by name. Files and folders are compared by the SHA-256 of their files, data sets of
             `datasets` by their fingerprint, and names on the Hub as they are. What identifies a folder may be given as
             a dict. None stands for nothing.
-        resume: whether to go on with a run, if there is one.
+        resume: whether to resume a run, if there is one.
 
     Raises a TrainingError if the folder is not empty and `resume` is False, if the run in it has other settings or
     data, which are named, or if another process writes into the folder. In the block, a full disk raises one too.
@@ -130,12 +129,8 @@ def start_run(
 
 def _record_or_compare(folder: Path, settings: Mapping, data: Mapping, resume: bool) -> None:
     path = folder / SETTINGS
-    for name, value in settings.items():
-        values = value if isinstance(value, (list, tuple)) else [value]
-        if any(isinstance(of, float) and not math.isfinite(of) for of in values):
-            raise TrainingError(f"{name} is {value}; expected a finite number")
     if any(not entry.name.startswith(".") for entry in folder.iterdir()) and not (resume and path.exists()):
-        advice = "go on with its run by --resume, or name" if path.exists() else f"it has no {SETTINGS} to resume; name"
+        advice = "resume its run with --resume, or name" if path.exists() else f"it has no {SETTINGS} to resume; name"
         raise TrainingError(f"{folder} is not empty: {advice} a new folder")
     now = {
         "settings": {name: value for name, value in settings.items() if name not in {*_NOT_COMPARED, *data}},
@@ -146,23 +141,28 @@ def _record_or_compare(folder: Path, settings: Mapping, data: Mapping, resume: b
         write_json(path, now)
         return
     begun = json_object(path, LARGE)
-    different = []
-    for part in ("data", "settings"):
-        before, after = _complete(begun.get(part, {})), _complete(now[part])
-        after = {name: value for name, value in after.items() if name in before or name not in _RECORDED_LATER}
-        different += [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    before, after = _fields(begun), _fields(now)
+    names = [name for name in {**before, **after} if name in before or name not in _RECORDED_LATER]
+    earlier, current = _DEFAULTS | before, _DEFAULTS | after
+    different = [name for name in names if earlier.get(name) != current.get(name)]
     if different:
+        command = "the command that began it"
+        if "arguments.bf16" in different and not ("arguments.bf16" in before and "arguments.bf16" in after):
+            # The default depends on the device.
+            command += " with " + ("--no-bf16" if current["arguments.bf16"] else "--bf16")
         raise TrainingError(
-            f"{folder} has a run with different {', '.join(different)}: name another folder, or repeat the command "
-            f"that began it ({path} has its settings and data)"
+            f"{folder} has a run with different {', '.join(different)}: name another folder, or repeat {command} "
+            f"({path} has its settings and data)"
         )
 
 
-def _complete(settings: Mapping) -> dict:
-    """Return settings, and in those that are dicts what they do not record."""
-    return {
-        name: _NOT_GIVEN.get(name, {}) | value if isinstance(value, dict) else value for name, value in settings.items()
-    }
+def _fields(recorded: Mapping) -> dict:
+    """Return the data and the settings of a settings.json by name. A setting that is a dict has a name for each field,
+    such as `arguments.bf16`."""
+    fields = {**recorded.get("data", {})}
+    for name, value in recorded.get("settings", {}).items():
+        fields |= {f"{name}.{field}": of for field, of in value.items()} if isinstance(value, dict) else {name: value}
+    return fields
 
 
 def _identity(source: Source | list) -> object:
