@@ -75,7 +75,7 @@ test-floors: test-floors-quick
 
 # The tests of tests/floors.txt, of which every dependency has one, and the test that the installed versions are the lowest.
 test-floors-quick: $(FLOORS)/installed
-	OMP_NUM_THREADS=1 $(FLOORS)/bin/python -m pytest -n 2 -m '' tests/test_floors.py $$(sed -n 's/^[a-z].* //p' tests/floors.txt)
+	OMP_NUM_THREADS=1 $(FLOORS)/bin/python -m pytest -n 2 -m '' tests/installation/test_floors.py $$(sed -n 's/^[a-z].* //p' tests/floors.txt)
 
 # The newest of everything, without the extra `train`, which is bound to older versions: the tests of tests/floors.txt that do not
 # need it, in an environment of their own.
@@ -193,7 +193,7 @@ dist: $(DIST)
 # Build docs/ and the API reference as a web site into build/site. A broken link or anchor fails the build.
 site: $(SITE)
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
-	$(VENV)/bin/python -m pytest -m site tests/test_site.py
+	$(VENV)/bin/python -m pytest -m site tests/docs/test_site.py
 
 # Measure the tables of the documentation that are missing or out of date, and print them into the pages. ONLY="inference onnx"
 # measures the parts with these names, FORCE=1 all; those that train models for hours run only by name.

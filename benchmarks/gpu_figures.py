@@ -55,13 +55,9 @@ def main() -> None:
     chosen = parser.parse_args()
     trial = "-trial" if chosen.quick or chosen.device == "cpu" else ""
     output = chosen.output or measure.ROOT / "build" / f"figures-gpu{trial}"
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        own = tempfile.TemporaryDirectory(prefix="running-", dir=output)
-    except OSError as error:
-        parser.error(f"results cannot be written to {output}, {error.strerror}: give another folder to --output")
+    output.mkdir(parents=True, exist_ok=True)
     failed = []
-    with own as folder:
+    with tempfile.TemporaryDirectory(prefix="running-", dir=output) as folder:
         for name in [name for name, part in figures.PARTS.items() if part.gpu]:
             if run(name, chosen.device, chosen.quick, Path(folder)):
                 write_whole(output / f"{name}.json", (Path(folder) / f"{name}.json").read_text(encoding="utf-8"))

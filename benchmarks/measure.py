@@ -229,8 +229,6 @@ def git(*arguments: str) -> str:
 
 def commit() -> str:
     """Return the commit, with a plus sign if code has changed since; "unknown" outside a clone and without git."""
-    if not (ROOT / ".git").exists():
-        return "unknown"
     changed = git("status", "--porcelain", "--untracked-files=no", "--", "*.py")
     return (git("rev-parse", "--short=7", "HEAD") or "unknown") + ("+" if changed else "")
 

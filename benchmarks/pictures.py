@@ -279,12 +279,7 @@ def main() -> None:
         parser.error(f"no picture is named {', '.join(sorted(unknown))}; expected {', '.join(PICTURES)}")
     for name in chosen.names or PICTURES:
         picture = chosen.output / f"{name}.png"
-        try:
-            PICTURES[name](picture)
-        except (LookupError, TypeError, ValueError) as error:
-            if isinstance(error, TrainingError):
-                raise
-            raise TrainingError(f"{name}: runs in {RUNS} are missing or damaged ({error}): restore them") from error
+        PICTURES[name](picture)
         shrink(picture)
         print(picture, flush=True)
 

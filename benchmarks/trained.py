@@ -11,9 +11,7 @@ each has rows, or seeds, of its own; "laboratory" takes one, on the machine of t
 
 import gzip
 import json
-import os
 import sys
-import zlib
 from collections import Counter
 from collections.abc import Iterable
 from itertools import combinations
@@ -23,7 +21,7 @@ import measure
 import numpy as np
 from rich.table import Table
 
-from modeling_roformer.training import RETRIEVAL_METRICS, TrainingError, exit_on_error, paired_bootstrap
+from modeling_roformer.training import RETRIEVAL_METRICS, exit_on_error, paired_bootstrap
 from modeling_roformer.training import spread as mean_and_deviation
 
 EXAMPLES = measure.ROOT / "examples"
@@ -32,24 +30,12 @@ sys.path += [str(EXAMPLES), str(EXAMPLES / "paper"), str(EXAMPLES / "paper" / "p
 OF_ENCODING = ("position_encoding", "max_position_embeddings", "model_type")
 
 
-def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is no finite number")
-
-
 def saved_in(folder: Path, name: str = "results.json") -> dict:
     """Return the content of a run's file. Long lists of a kept run are in a compressed file beside it; see keep.py."""
     path = folder / name
-    try:
-        saved = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
-        if (lists := path.with_name(f"{name}.gz")).exists():
-            path = lists
-            _put_back(json.loads(gzip.decompress(path.read_bytes()), parse_constant=_refuse_constant), saved)
-    except (ValueError, RecursionError, LookupError, TypeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        sys.exit(f"{path} is damaged ({error}): restore it, or train again in another folder")
-    except OSError as error:
-        sys.exit(f"{path} cannot be read ({error.strerror}): name the output folder of a training")
-    if not isinstance(saved, dict):
-        sys.exit(f"{path} is not a file of results: name the output folder of a training")
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    if (lists := path.with_name(f"{name}.gz")).exists():
+        _put_back(json.loads(gzip.decompress(lists.read_bytes())), saved)
     return saved
 
 
@@ -58,8 +44,6 @@ def _put_back(lists: dict, saved: dict) -> None:
     for name, value in lists.items():
         if isinstance(value, dict):
             _put_back(value, saved[name])
-        elif name in saved:
-            raise ValueError(f"results.json has {name} too")
         else:
             saved[name] = value
 
@@ -70,10 +54,10 @@ def spread(values: list[float], form: str) -> measure.Cell:
 
 
 def refuse_other_settings(runs: list[dict], names: Iterable[str] | None = None) -> None:
-    """Stop the program if the settings of runs differ in one of `names`, or in any, so that their rows cannot be
+    """Stop the program if the settings of runs differ in one of `names`, by default in any: such rows cannot be
     compared."""
-    for name in dict.fromkeys(name for of in runs for name in of) if names is None else names:
-        if len({str(of.get(name)) for of in runs}) > 1:
+    for name in dict.fromkeys(name for run in runs for name in run) if names is None else names:
+        if len({str(run.get(name)) for run in runs}) > 1:
             sys.exit(f"the runs differ in {name.replace('_', ' ')}: they cannot be compared")
 
 
@@ -247,14 +231,12 @@ def positions(*folders: Path) -> dict[str, Table]:
         # Encodings differ in the learning rate, and in these fields of the model.
         model = {name: value for name, value in of["model"].items() if name not in OF_ENCODING}
         settings.append(of | {"model": model, "stages": [*earlier, last | {"learning_rate": None}], "seed": None})
-    if not runs:
-        sys.exit(f"{', '.join(map(str, folders))}: no run of {', '.join(ENCODINGS)}: name folders such as RUNS/seed-0")
     refuse_other_settings(settings)
     return tables(runs, rates)
 
 
-_TABLES = (translation, triplets, order, laboratory, characters, classification, retrieval, positions)
-KINDS = {of.__name__: of for of in _TABLES}
+_KINDS = (translation, triplets, order, laboratory, characters, classification, retrieval, positions)
+KINDS = {tables.__name__: tables for tables in _KINDS}
 
 
 def main() -> None:
@@ -267,15 +249,7 @@ def main() -> None:
     # The laboratory has one machine, whose speed it shows. The accuracies of the others may come from several.
     measured = chosen.kind == "laboratory"
     with measure.Figures(chosen.output, "accelerate", "sacrebleu", measured=measured) as figures:
-        try:
-            tables = KINDS[chosen.kind](*chosen.folders)
-        except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
-            if isinstance(error, TrainingError) or os.environ.get("ROFORMER_DEBUG"):
-                raise
-            sys.exit(
-                f"{', '.join(map(str, chosen.folders))}: results that are not those of a {chosen.kind} "
-                f"({type(error).__name__}: {error}), or damaged: name the output folder of a training"
-            )
+        tables = KINDS[chosen.kind](*chosen.folders)
         if not next(iter(tables.values())).rows:
             sys.exit(f"{', '.join(map(str, chosen.folders))}: no run is finished: name the output folder of a training")
         for name, table in tables.items():

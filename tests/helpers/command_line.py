@@ -1,8 +1,8 @@
 """`roformer …`: the installed program, and `run`, which runs a command in the tests' process, where the package is
 registered.
 
-What a command computes is tested on the installed program too: in tests/test_installed_command.py, and for the page in
-tests/serving/test_page_command.py.
+What a command computes is tested on the installed program too: in tests/cli/test_installed_command.py, and for the page
+in tests/serving/test_page_command.py.
 """
 
 import json

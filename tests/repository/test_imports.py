@@ -1,6 +1,7 @@
 """Between rooms, imports are absolute, so that a reader and an editor see where a name comes from."""
 
 import ast
+import re
 
 import pytest
 from helpers.paths import REPOSITORY
@@ -36,3 +37,10 @@ def test_all_rooms_are_listed():
     folders = {path.parent for path in (REPOSITORY / "modeling_roformer").glob("*/__init__.py")}
     assert folders <= {*ROOMS.values()}
     assert len(list(relative_imports("modeling_roformer.training", ROOMS["modeling_roformer.training"]))) > 20
+
+
+def test_no_model_of_transformers_is_imported():
+    """Each import takes time, and fails under `python -OO`, where models have no docstrings."""
+    for path in (REPOSITORY / "modeling_roformer").glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"^\s*from transformers\.models\.(?!auto\b)", text, re.MULTILINE), path

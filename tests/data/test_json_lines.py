@@ -166,13 +166,3 @@ def test_documents_that_are_held_out(run_here, tmp_path):
     assert run_here("hold_out.py", tmp_path, "wiki_00", "output", "--field", "body", "--share", "0.6")[0] == 0
     train, held_out = [documents(tmp_path / "output" / half / "wiki_00.jsonl.gz") for half in ("train", "held_out")]
     assert train and held_out and sorted(train + held_out) == sorted(TEXTS)
-
-
-def test_lines_of_wikitext(run_here, tmp_path):
-    lines = [line for n in range(4) for line in (f" = title {n} = ", f" words of {n} ")]
-    json_rows = "".join(json.dumps({"text": line}) + "\n" for line in lines)
-    for name, text in (("plain", "\n".join(lines)), ("wiki_00", json_rows)):
-        write(tmp_path / name, text)
-        assert run_here("paper/wikitext.py", tmp_path, name, "--output", f"{name} made", "--held-out", "2")[0] == 0
-    for file in ("train.txt", "held_out.txt", "vocab.txt"):
-        assert (tmp_path / "wiki_00 made" / file).read_bytes() == (tmp_path / "plain made" / file).read_bytes()

@@ -201,14 +201,3 @@ def test_make_clean_removes_what_make_makes_and_nothing_of_the_user(tmp_path):
         (tmp_path / name).touch()
     subprocess.run(["make", "--silent", "clean"], cwd=tmp_path, check=True)
     assert [name for name in made + kept if (tmp_path / name).exists()] == kept
-
-
-def test_git_ignores_the_folder_of_the_documentation(tmp_path):
-    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
-    shutil.copy(REPOSITORY / ".gitignore", tmp_path)
-    (tmp_path / "work").mkdir()
-    (tmp_path / "work" / "model.safetensors").touch()
-    (tmp_path / "other.py").touch()
-    status = ["git", "-C", tmp_path, "status", "--porcelain", "--untracked-files=all"]
-    found = subprocess.run(status, capture_output=True, text=True, check=True).stdout
-    assert found.split() == ["??", ".gitignore", "??", "other.py"]
