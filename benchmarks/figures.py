@@ -41,6 +41,7 @@ NOT_KEPT = "its results file was not kept"
 NOT_MEASURED = "Not yet measured."
 MODELS, TOKENIZERS, SERVING = "modeling_roformer/*.py", "tokenization/*.py", "serving/onnx_export/*.py"
 TRAINING, POSITIONS = "training/**/*.py", "examples/paper/compare_position_embeddings.py"
+CURVES = "examples/paper/run_curves.py"
 
 # Folders in build/figures that commands read, and the commands that make them. Others are trained as the page of the
 # table describes, which takes hours, so keep.py keeps their runs in RUNS; {held_out} is the split of the model's
@@ -138,8 +139,8 @@ PARTS = {
         (MODELS, TOKENIZERS),
     ),
     "attention": Part("attention.py --models 2", (MODELS,)),
-    "characters": of_runs("characters", "characters", "examples/paper/char_lm.py"),
-    "laboratory": of_runs("laboratory", "laboratory", "examples/paper/position_laboratory/**/*.py"),
+    "characters": of_runs("characters", "characters", "examples/paper/char_lm.py", CURVES),
+    "laboratory": of_runs("laboratory", "laboratory", "examples/paper/position_laboratory/**/*.py", CURVES),
     "multi30k": of_runs("translation", "multi30k", "examples/translate.py"),
     "masked-accuracy": Part(
         "masked_accuracy.py --models {mini} {to_512} --held-out {held_out}/held_out/*.jsonl.gz --train {held_out}/train"
@@ -148,14 +149,14 @@ PARTS = {
         True,
     ),
     "classification": of_runs("classification", "classification", "examples/finetune_classification.py"),
-    "english": of_runs("positions", "english", POSITIONS),
+    "english": of_runs("positions", "english", POSITIONS, CURVES),
     "statutes": of_runs("triplets", "statutes", "examples/finetune_triplet.py", "examples/paper/statute_triplets.py"),
     "control": of_runs("triplets", "control", "examples/finetune_triplet.py", "examples/paper/windows.py"),
     "order": of_runs("order", "order", "examples/finetune_triplet.py", "examples/paper/order_triplets.py"),
     "articles": of_runs("retrieval", "articles", "examples/train_retriever.py"),
     "retrieval": of_runs("retrieval", "retrieval", "examples/train_retriever.py"),
     "reading": of_runs("retrieval", "reading", "examples/train_retriever.py"),
-    "positions": of_runs("positions", "positions", POSITIONS),
+    "positions": of_runs("positions", "positions", POSITIONS, CURVES),
     "gpu-encoders": Part("encoders.py --device cuda", (MODELS,), gpu=True),
     "gpu-padding": Part("padding.py --device cuda", (MODELS,), gpu=True),
     "gpu-generation": Part(

@@ -28,7 +28,7 @@ from trained import blocks_beside, saved_in
 
 from modeling_roformer.files import write_whole
 from modeling_roformer.training import TrainingError, draw_panels, exit_on_error, paired_bootstrap
-from modeling_roformer.training.comparing.curves import LOOKS, STYLE, mean_curve, points, run_curves, smooth
+from modeling_roformer.training.comparing.curves import LOOKS, STYLE, points
 
 DOCS, EXAMPLES = measure.ROOT / "docs", measure.ROOT / "examples"
 RUNS = DOCS / "figures" / "runs"
@@ -224,6 +224,8 @@ def retrieval_by_length(picture: Path) -> None:
 
 def means(picture: Path, runs: Mapping[str, Collection], curves: Mapping[str, Callable], *xlabels: str) -> None:
     """Draw mean curves with bands, of the runs of each condition. `curves` maps a title to a function of a run."""
+    from run_curves import mean_curve
+
     if len({*map(len, runs.values())}) > 1:
         raise TrainingError(f"{picture.stem}: kept runs of some seeds are missing in {RUNS}: restore them")
     panels = {title: {name: mean_curve(map(of, found)) for name, found in runs.items()} for title, of in curves.items()}
@@ -234,6 +236,7 @@ def means(picture: Path, runs: Mapping[str, Collection], curves: Mapping[str, Ca
 
 def characters(picture: Path) -> None:
     from char_lm import TITLES, VARIANTS
+    from run_curves import smooth
 
     folders = {name: sorted((RUNS / "characters").glob(f"seed-*/{name}")) for name in VARIANTS}
     runs = {TITLES.get(name, name): [saved_in(folder)["log"] for folder in of] for name, of in folders.items()}
@@ -245,6 +248,8 @@ def characters(picture: Path) -> None:
 
 
 def pre_training(name: str, picture: Path) -> None:
+    from run_curves import run_curves
+
     folders, runs = [*(RUNS / name).glob("seed-*/*")], {}
     for folder in sorted(folders, key=lambda folder: (folder.name != "rotary", folder)):
         runs.setdefault(folder.name, []).append(run_curves(folder))
@@ -253,6 +258,8 @@ def pre_training(name: str, picture: Path) -> None:
 
 
 def laboratory(picture: Path) -> None:
+    from run_curves import smooth
+
     length = saved_in(RUNS / "laboratory", "settings.json")["settings"]["length"]
     curves = {
         "training loss, smoothed (nats per masked character)": lambda run: smooth(run["training"]),

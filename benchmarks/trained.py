@@ -212,8 +212,9 @@ def retrieval(*folders: Path) -> dict[str, Table]:
 def positions(*folders: Path) -> dict[str, Table]:
     """Return the tables of the script, over the folders: each has the runs of a seed."""
     from compare_position_embeddings import ENCODINGS, tables
+    from run_curves import run_curves
 
-    from modeling_roformer.training.comparing.curves import read_logs, run_curves
+    from modeling_roformer.training.comparing.curves import read_logs
 
     runs, rates, settings = {}, {}, []
     for run in (folder / name for name in ENCODINGS for folder in folders if (folder / name).exists()):

@@ -22,6 +22,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from rich.table import Table
+from run_curves import mean_curve, smooth
 from transformers import Trainer, TrainingArguments, set_seed
 
 from modeling_roformer import RoFormerConfig, RoFormerForCausalLM
@@ -36,7 +37,7 @@ from modeling_roformer.training import (
     spread,
     start_run,
 )
-from modeling_roformer.training.comparing.curves import mean_curve, points, smooth
+from modeling_roformer.training.comparing.curves import points
 
 VARIANTS = {  # fields of the configuration
     "none": {"position_encoding": "none"},

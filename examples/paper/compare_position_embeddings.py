@@ -24,6 +24,7 @@ from statistics import mean
 
 from rich.console import Console
 from rich.table import Table
+from run_curves import RunCurves, mean_curve, run_curves, steps_to
 from transformers import PreTrainedTokenizerBase, set_seed
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM
@@ -40,7 +41,6 @@ from modeling_roformer.training import (
     read_stages,
     spread,
 )
-from modeling_roformer.training.comparing.curves import RunCurves, mean_curve, run_curves, steps_to
 
 ENCODINGS = ("rotary", "learned", "sinusoidal", "none")
 Runs = dict[str, dict[int, RunCurves]]  # encoding -> seed -> run

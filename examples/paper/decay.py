@@ -21,8 +21,7 @@ from pathlib import Path
 import torch
 
 from modeling_roformer.rotary import inverse_frequencies, rotary_position_embeddings, rotate
-from modeling_roformer.training.comparing.curves import draw_panels
-from modeling_roformer.training.errors import TrainingError, exit_on_error
+from modeling_roformer.training import TrainingError, draw_panels, exit_on_error
 
 BASE = 10000.0
 PAIRS = 1000  # random vectors whose mean is drawn

@@ -13,7 +13,7 @@ from matplotlib import font_manager
 from sklearn.metrics import classification_report
 
 from modeling_roformer.training import ClassPredictions, TrainingError, check_predictions_file
-from modeling_roformer.training.comparing.confusion import draw_confusion, font_with
+from modeling_roformer.training.finetuning.confusion import draw_confusion, font_with
 
 NAMES = ["差评", "中评", "好评"]
 LABELS = np.array([0, 0, 0, 1, 2, 2])

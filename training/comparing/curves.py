@@ -1,12 +1,10 @@
-"""Loss and accuracy curves of runs: reading, comparing and drawing them."""
+"""Loss and accuracy curves of runs: reading and drawing them."""
 
 import io
 import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +13,9 @@ from modeling_roformer.files import write_whole
 from ..errors import TrainingError
 
 Points = Sequence[tuple[float, ...]]  # x, y and, for a band, its lower and upper end
-LEARNING = {"training loss": "loss", "validation loss": "eval_loss", "validation accuracy": "eval_accuracy"}
+LEARNING_CURVES = {"training loss": "loss", "validation loss": "eval_loss", "validation accuracy": "eval_accuracy"}
 _STAGE = re.compile(r"stage-([1-9]\d*)")
-_ALWAYS = ("rotary", "learned", "sinusoidal", "none")  # look the same in every picture
+_FIXED_LOOKS = ("rotary", "learned", "sinusoidal", "none")  # look the same in every picture
 LOOKS = (  # colour, and marker and line, which a print without colours shows
     ("#0072B2", "o-"),
     ("#D55E00", "s--"),
@@ -52,17 +50,17 @@ def draw_panels(
     from matplotlib.figure import Figure
 
     names = dict.fromkeys(name for curves in panels.values() for name in curves)
-    order = [*(dict.fromkeys(_ALWAYS) | names if names.keys() & {*_ALWAYS} else names)]
+    order = [*(dict.fromkeys(_FIXED_LOOKS) | names if names.keys() & {*_FIXED_LOOKS} else names)]
     drawn, handles, in_common = io.BytesIO(), {}, len({tuple(curves) for curves in panels.values()}) == 1
     with rc_context(STYLE):
         figure = Figure(figsize=(4.7 * len(panels), 4.4), layout="constrained")
         for column, (title, curves) in enumerate(panels.items(), 1):
             axes = figure.add_subplot(1, len(panels), column)
-            handles |= {name: _draw(axes, name, order.index(name), of) for name, of in curves.items() if of}
+            handles |= {name: _draw(axes, name, order.index(name), points) for name, points in curves.items() if points}
             for border in borders:
                 axes.axvline(border, color="grey", linewidth=0.5)
             text, _, unit = title.removesuffix(")").partition(" (")
-            values = [value for points in curves.values() for _, *of in points for value in of if math.isfinite(value)]
+            values = [value for points in curves.values() for _, *y in points for value in y if math.isfinite(value)]
             is_line = any(len(points) > 1 for points in curves.values())
             if is_line and values and max(values) - min(values) <= 0.02 * max(map(abs, values)):
                 text += f"\nflat: from {min(values):.4g} to {max(values):.4g}"
@@ -86,7 +84,7 @@ def _draw(axes: Any, name: str, number: int, points: Points) -> Any:
         note = {"textcoords": "offset points", "color": color, "bbox": {"fc": "#FFFFFFB0", "lw": 0, "pad": 0}}
         axes.annotate(f"one point: {y[0]:.3g}", (x[0], y[0]), (9, 0), va="center", **note)
     filled = "full" if number < len(LOOKS) else "none"  # the eleventh curve looks like the first, with hollow markers
-    every = -(-len(points) // 15)  # from other places, so that markers of different curves lie apart
+    every = -(-len(points) // 15)  # each curve starts at another place, so that markers lie apart
     return axes.plot(x, y, look, color=color, label=name, fillstyle=filled, markevery=(3 * number % every, every))[0]
 
 
@@ -130,77 +128,12 @@ def draw_curves(output: str | Path) -> Path:
 
 
 def draw_learning_curves(
-    logs: Mapping[object, Sequence[dict]], picture: str | Path, names: Mapping[str, str] = LEARNING
+    logs: Mapping[object, Sequence[dict]], picture: str | Path, names: Mapping[str, str] = LEARNING_CURVES
 ) -> Path:
     """Draw curves of a fine-tuning against its epochs, from Trainer's log of each seed. `names` maps the title of each
     panel to its name in the logs."""
-    panels = {title: {f"seed {n}": points(log, of, "epoch") for n, log in logs.items()} for title, of in names.items()}
+    panels = {
+        title: {f"seed {seed}": points(log, name, "epoch") for seed, log in logs.items()}
+        for title, name in names.items()
+    }
     return draw_panels(Path(picture), panels, xlabel="epoch")
-
-
-@dataclass(frozen=True)
-class RunCurves:
-    """Curves of a run of `pretrain`. Steps are counted over all stages."""
-
-    training: Points  # smoothed losses
-    held_out: Points  # losses on held-out documents
-    compared: Points  # those of the last stage: losses of stages with other lengths and masks are not comparable
-    accuracy: float  # the last one on held-out documents
-
-    @property
-    def loss(self) -> float:
-        """The last loss of `compared`."""
-        return self.compared[-1][1]
-
-
-def run_curves(output: str | Path) -> RunCurves:
-    """Return the curves of a finished run from its folder.
-
-    Raises a TrainingError if the run had no held-out documents.
-    """
-    entries, ends = read_logs(output)
-    if not ends:
-        raise TrainingError(f"{output} has no log.json of a finished stage: restore it, or train in another folder")
-    stages = [[entry for entry in entries if first < entry["step"] <= last] for first, last in pairwise([0, *ends])]
-    compared, accuracies = (points(stages[-1], name) for name in ("eval_loss", "eval_accuracy"))
-    if not compared:
-        raise TrainingError(f"{output} was trained without held-out documents: use another folder")
-    training = [point for stage in stages for point in smooth(points(stage, "loss"))]
-    return RunCurves(training, points(entries, "eval_loss"), compared, accuracies[-1][1])
-
-
-def smooth(curve: Points, share: float = 0.05) -> Points:
-    """Return the moving average of a curve. The window ends at each point and has a `share` of the points, fewer at the
-    start."""
-    window = max(1, round(share * len(curve)))
-    parts = [curve[max(0, end - window) : end] for end in range(1, len(curve) + 1)]
-    return [(part[-1][0], sum(value for _, value in part) / len(part)) for part in parts]
-
-
-def steps_to(curve: Points, loss: float) -> float | None:
-    """Return the first step at which a curve is at most `loss`, or None if it never is.
-
-    The curve is linear between two points. If the first point is already below, return its step, an upper bound.
-
-    >>> steps_to([(10, 4.0), (20, 3.0), (30, 2.0)], 2.5)
-    25.0
-    """
-    before: tuple[float, float] | None = None
-    for step, value in curve:
-        if value <= loss:
-            if before is None:
-                return float(step)
-            return before[0] + (step - before[0]) * (before[1] - loss) / (before[1] - value)
-        before = step, value
-    return None
-
-
-def mean_curve(curves: Iterable[Points]) -> Points:
-    """Return the mean of several curves, and the band from their lowest to their highest value, where all have a point.
-
-    >>> mean_curve([[(10, 4.0), (20, 2.0)], [(10, 6.0)]])
-    [(10, 5.0, 4.0, 6.0)]
-    """
-    first, *others = (dict(curve) for curve in curves)
-    values = {x: [y, *(other[x] for other in others)] for x, y in first.items() if all(x in of for of in others)}
-    return [(x, sum(of) / len(of), min(of), max(of)) for x, of in values.items()]

@@ -18,8 +18,8 @@ from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from modeling_roformer.files import write_whole
 
-from ..comparing.confusion import draw_confusion
 from ..errors import TrainingError
+from .confusion import draw_confusion
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ position_encodings/ has a file for each encoding, with its equation. encoder.py 
 import argparse
 import math
 import statistics
+import sys
 import time
 from itertools import product
 from pathlib import Path
@@ -37,8 +38,11 @@ from modeling_roformer.training import (
     spread,
     start_run,
 )
-from modeling_roformer.training.comparing.curves import points, smooth
+from modeling_roformer.training.comparing.curves import points
 from modeling_roformer.training.pretraining.masking import uniform
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from run_curves import smooth
 
 TIMES = (1, 2, 4, 8)  # lengths of the evaluation, in multiples of the trained one
 MASKED = 0.15  # share of the characters

@@ -1,11 +1,11 @@
-"""Comparison of runs, against curves made by hand."""
+"""examples/paper/run_curves.py, against curves made by hand."""
 
 import json
 
 import pytest
 from helpers.messages import refused
+from run_curves import mean_curve, run_curves, smooth, steps_to
 
-from modeling_roformer.training.comparing.curves import mean_curve, run_curves, smooth, steps_to
 from modeling_roformer.training.errors import TrainingError
 
 FAST = [(100, 5.0), (200, 4.0), (300, 3.0), (400, 2.5)]
