@@ -79,7 +79,7 @@ class Counting:
     """Baselines without a model, from the tokens of the training text.
 
     Args:
-        pieces: rows of `cut_documents`.
+        pieces: rows of `split_documents`.
         size: of the vocabulary.
         unknown: id that is never predicted.
     """

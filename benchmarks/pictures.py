@@ -271,8 +271,8 @@ def laboratory(picture: Path) -> None:
     means(picture, runs, curves, "length in characters")
 
 
-DRAWN = (encoder, from_checkpoint_to_pipeline, scorers, attention_distance, retrieval_by_length)
-PICTURES = {draw.__name__.replace("_", "-"): draw for draw in (*DRAWN, characters, laboratory)}
+_DRAWINGS = (encoder, from_checkpoint_to_pipeline, scorers, attention_distance, retrieval_by_length)
+PICTURES = {draw.__name__.replace("_", "-"): draw for draw in (*_DRAWINGS, characters, laboratory)}
 PICTURES["position-encodings"] = partial(pre_training, "positions")
 PICTURES["english-positions"] = partial(pre_training, "english")
 

@@ -62,7 +62,7 @@ def read_texts(corpus):
     return texts
 
 
-def cut_to(texts, length, total):
+def truncated(texts, length, total):
     """Return texts of `length` characters each, `total` characters in all."""
     joined = "".join(texts)
     joined *= -(-total // max(len(joined), 1))
@@ -154,7 +154,7 @@ def compare_tools(figures, folder, texts, options):
     cutter = rjieba.Jieba()
     jieba.initialize()
 
-    batch = cut_to(texts, 700, 700 * 300)
+    batch = truncated(texts, 700, 700 * 300)
     size = sum(map(len, batch))
     runs = {
         "ids": lambda: ours(batch),
@@ -181,7 +181,7 @@ def compare_tools(figures, folder, texts, options):
     lengths = [length for length in (100, 300, 1_000, 4_000, 16_000, 64_000, 256_000) if length <= options.longest]
     runs, sizes = {}, {}
     for length in lengths:
-        same = cut_to(texts, length, max(length, 256_000))
+        same = truncated(texts, length, max(length, 256_000))
         few = same[: max(1, 32_000 // length)]
         tools = {
             "modeling_roformer": (ours, same),

@@ -123,10 +123,10 @@ def order(*folders: Path) -> dict[str, Table]:
 
 
 def laboratory(folder: Path) -> dict[str, Table]:
-    from compare import TIMES, tables
+    from compare import LENGTH_FACTORS, tables
 
     length = saved_in(folder, "settings.json")["settings"]["length"]
-    loss, accuracy = tables(saved_in(folder), [times * length for times in TIMES])
+    loss, accuracy = tables(saved_in(folder), [times * length for times in LENGTH_FACTORS])
     return {"loss": loss, "accuracy": accuracy}
 
 

@@ -36,7 +36,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], action=training.Distinct, help=seeds)
     parser.add_argument("--position-encoding", choices=("rotary", "sinusoidal"), default="rotary")
     parser.add_argument("--vocabulary-size", type=int, default=4000, help="entries of the joint vocabulary")
-    parser.add_argument("--max-length", type=int, default=128, help="tokens at which sentences are cut for training")
+    parser.add_argument("--max-length", type=int, default=128, help="maximum number of tokens of a training sentence")
     parser.add_argument("--layers", type=int, default=2, help="layers of the encoder, and of the decoder")
     parser.add_argument("--width", type=int, default=128, help="width of the model")
     parser.add_argument("--dropout", type=float, default=0.1)

@@ -25,7 +25,7 @@ from modeling_roformer.training import TrainingError, draw_panels, exit_on_error
 
 BASE = 10000.0
 PAIRS = 1000  # random vectors whose mean is drawn
-DRAWN = 2000  # distances, at most
+MAX_DISTANCES = 2000  # in the picture
 
 
 def upper_bound(distances: torch.Tensor, head_dim: int, theta: float = BASE) -> torch.Tensor:
@@ -64,7 +64,7 @@ def main() -> None:
     if chosen.picture.suffix != ".png":
         raise TrainingError(f"{chosen.picture} cannot be the picture: name a file that ends in .png")
 
-    distances = torch.linspace(0, longest, min(longest + 1, DRAWN), dtype=torch.float64).round().long()
+    distances = torch.linspace(0, longest, min(longest + 1, MAX_DISTANCES), dtype=torch.float64).round().long()
     bound = upper_bound(distances, head_dim, theta)
     queries, keys = torch.randn(2, PAIRS, head_dim, generator=torch.Generator().manual_seed(0))
     curves = {

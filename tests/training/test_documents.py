@@ -16,7 +16,12 @@ from modeling_roformer.tokenization import RoFormerTokenizer
 from modeling_roformer.training import load_tokenizer
 from modeling_roformer.training.errors import TrainingError
 from modeling_roformer.training.pretraining import documents
-from modeling_roformer.training.pretraining.documents import cut, cut_documents, read_documents, tokenize_documents
+from modeling_roformer.training.pretraining.documents import (
+    piece_bounds,
+    read_documents,
+    split_documents,
+    tokenize_documents,
+)
 
 VOCAB = REPOSITORY / "examples" / "roformer-mini-zh" / "vocab.txt"
 TEXTS = [
@@ -162,7 +167,7 @@ def test_documents_are_tokenized_once(words, write, tmp_path, monkeypatch):
 def test_pieces_are_numbered_within_documents_and_never_joined(words, corpus):
     texts = ["一二。" * 40, "三", "四五。" * 10]
     tokens = tokenize_documents(corpus(texts), words)
-    pieces = cut_documents(tokens, 16)
+    pieces = split_documents(tokens, 16)
     assert (pieces["document"][:] == sorted(pieces["document"][:])).all()
     for number, text in enumerate(texts):
         mine = [row for row in pieces if row["document"] == number]
@@ -170,27 +175,33 @@ def test_pieces_are_numbered_within_documents_and_never_joined(words, corpus):
         ids = [token for row in mine for token in row["input_ids"]]
         assert ids == words(text, add_special_tokens=False)["input_ids"]
         assert all(len(row["input_ids"]) <= 14 for row in mine)
-    assert cut_documents(tokens, 16, num_proc=2).with_format(None)[:] == pieces.with_format(None)[:]
+    assert split_documents(tokens, 16, num_proc=2).with_format(None)[:] == pieces.with_format(None)[:]
 
 
-def cut_sentences(sentences, length):
-    """`cut`, of sentences given as (tokens, characters), every token a word; the pieces as such tuples."""
+def bounds(sentences, length):
+    """`piece_bounds`, of sentences given as (tokens, characters), every token a word; the pieces as such tuples."""
     tokens = [sum(t for t, _ in sentences[: i + 1]) for i in range(len(sentences))]
     characters = [sum(c for _, c in sentences[: i + 1]) for i in range(len(sentences))]
-    return cut(tokens, characters, [True] * sum(t for t, _ in sentences), length)
+    return piece_bounds(tokens, characters, [True] * sum(t for t, _ in sentences), length)
 
 
 def test_documents_are_cut_at_the_ends_of_sentences():
     # One and a half times 12 is 18 characters; 10 tokens beside [CLS] and [SEP].
-    assert cut_sentences([(3, 9), (3, 9), (3, 9)], 12) == [(0, 6), (6, 9)]
-    assert cut_sentences([(3, 9), (3, 10), (3, 8)], 12) == [(0, 3), (3, 9)]
-    assert cut_sentences([(6, 6), (4, 4), (1, 1)], 12) == [(0, 10), (10, 11)]  # a piece ends where tokens would be lost
-    assert cut_sentences([(25, 50)], 12) == [(0, 10), (10, 20), (20, 25)]  # no sentence end
-    assert cut_sentences([(2, 2), (25, 25), (3, 3)], 12) == [(0, 2), (2, 12), (12, 22), (22, 30)]
-    assert cut_sentences([(4, 12), (4, 12)], 12) == [(0, 4), (4, 8)]
-    assert cut_sentences([(4, 13), (4, 12), (3, 9)], 12) == [(0, 8), (8, 11)]  # no Chinese, in which tokens alone count
-    assert cut_sentences([(0, 1), (0, 1)], 12) == []
-    assert cut([12], [12], [True, *[False] * 3, True, *[False] * 7], 8) == [(0, 4), (4, 10), (10, 12)]
+    assert bounds([(3, 9), (3, 9), (3, 9)], 12) == [(0, 6), (6, 9)]
+    assert bounds([(3, 9), (3, 10), (3, 8)], 12) == [(0, 3), (3, 9)]
+    assert bounds([(6, 6), (4, 4), (1, 1)], 12) == [
+        (0, 10),
+        (10, 11),
+    ]  # by tokens
+    assert bounds([(25, 50)], 12) == [(0, 10), (10, 20), (20, 25)]  # no sentence end
+    assert bounds([(2, 2), (25, 25), (3, 3)], 12) == [(0, 2), (2, 12), (12, 22), (22, 30)]
+    assert bounds([(4, 12), (4, 12)], 12) == [(0, 4), (4, 8)]
+    assert bounds([(4, 13), (4, 12), (3, 9)], 12) == [
+        (0, 8),
+        (8, 11),
+    ]  # no Chinese, in which tokens alone count
+    assert bounds([(0, 1), (0, 1)], 12) == []
+    assert piece_bounds([12], [12], [True, *[False] * 3, True, *[False] * 7], 8) == [(0, 4), (4, 10), (10, 12)]
 
 
 @given(
@@ -202,7 +213,7 @@ def test_no_token_is_lost_and_sentences_stay_whole(sentences, length, random):
     ends = [sum(t for t, _ in sentences[: i + 1]) for i in range(len(sentences))]
     places = [sum(c for _, c in sentences[: i + 1]) for i in range(len(sentences))]
     starts = [random.random() < 0.7 for _ in range(ends[-1] if ends else 0)]
-    pieces = cut(ends, places, starts, length)
+    pieces = piece_bounds(ends, places, starts, length)
     assert [i for piece in pieces for i in range(*piece)] == list(range(len(starts)))
     assert all(last - first <= length - 2 for first, last in pieces)
     within = {i for i, (t, _) in enumerate(sentences) if t > length - 2}

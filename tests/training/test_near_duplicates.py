@@ -63,7 +63,7 @@ SMALL = st.lists(
 )
 def test_groups_are_those_of_all_pairs(monkeypatch, texts, similarity, many, cheap, at_once):
     """However much is done in one step, and whichever way a pair is found."""
-    for name, value in (("_MANY", many), ("_CHEAP", cheap), ("_AT_ONCE", at_once)):
+    for name, value in (("_LARGE_GROUP", many), ("_EXTRA_COMPARISONS", cheap), ("_COST_PER_STEP", at_once)):
         monkeypatch.setattr(module, name, value)
     assert near_duplicates(texts, similarity).tolist() == groups_by_hand(texts, similarity)
 
@@ -107,7 +107,7 @@ def test_many_copies_of_two_forms_need_few_comparisons(monkeypatch):
     forms = [text_of(draw), text_of(draw)]
     order = draw.choices(range(2), k=4_000)
     texts = [forms[form] + text_of(draw, 8) for form in order]
-    monkeypatch.setattr(module, "LIMIT", 100_000)
+    monkeypatch.setattr(module, "MAX_COMPARISONS", 100_000)
     groups = near_duplicates(texts, 0.5)
     assert [(group != groups[0]) == (form != order[0]) for group, form in zip(groups.tolist(), order, strict=True)] == [
         True
@@ -121,7 +121,7 @@ def test_copies_of_a_form_that_a_longer_text_quotes_need_few_comparisons(monkeyp
     form = text_of(draw, 60)
     quoting = [form + text_of(draw, 1_000), form[:40] + text_of(draw, 50)]
     copies = [form + text_of(draw, 4) for _ in range(2_000)]
-    monkeypatch.setattr(module, "LIMIT", 500_000)
+    monkeypatch.setattr(module, "MAX_COMPARISONS", 500_000)
     groups = near_duplicates(quoting + copies if first else copies + quoting, 0.5).tolist()
     assert groups == ([0, 1] + [2] * 2_000 if first else [0] * 2_000 + [1, 2])
 
@@ -146,8 +146,8 @@ def test_a_similarity_that_is_too_low_for_the_texts(monkeypatch):
     draw = random.Random(0)
     common = text_of(draw, 20)
     texts = [common + text_of(draw, 60) for _ in range(60)]
-    monkeypatch.setattr(module, "LIMIT", 5_000)
-    monkeypatch.setattr(module, "_CHEAP", 1)
+    monkeypatch.setattr(module, "MAX_COMPARISONS", 5_000)
+    monkeypatch.setattr(module, "_EXTRA_COMPARISONS", 1)
     assert len(set(near_duplicates(texts, 0.5))) == 60
     with refused(TrainingError, "similarity", 0.15, "5,000"):
         near_duplicates(texts, 0.15)

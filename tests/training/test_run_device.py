@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from modeling_roformer.training.runs import device
-from modeling_roformer.training.runs.device import has_bfloat16, tokens_at_once, tokens_for
+from modeling_roformer.training.runs.device import default_device_tokens, has_bfloat16, tokens_for_memory
 
 GB = 10**9
 BASE, LARGE, MINI = (12, 768), (24, 1024), (4, 256)
@@ -19,7 +19,7 @@ BASE, LARGE, MINI = (12, 768), (24, 1024), (4, 256)
     (85.0 * GB, MINI, 65_536), (85.0 * GB, LARGE, 16_384), (1000, LARGE, 1), (None, LARGE, 16_384),
 ])  # fmt: skip
 def test_tokens_by_memory(memory, size, tokens):
-    assert tokens_for(memory and int(memory), *size) == tokens
+    assert tokens_for_memory(memory and int(memory), *size) == tokens
 
 
 def test_all_processes_take_what_the_smallest_device_has_room_for(monkeypatch):
@@ -27,12 +27,12 @@ def test_all_processes_take_what_the_smallest_device_has_room_for(monkeypatch):
     monkeypatch.setattr(device, "processes", lambda: gpu)
     properties = SimpleNamespace(total_memory=85 * GB)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda of: properties if of == gpu.device else None)
-    assert tokens_at_once(*BASE) == 65_536
+    assert default_device_tokens(*BASE) == 65_536
     monkeypatch.setattr(device, "gather_object", lambda found: [*found, 16_384])
-    assert tokens_at_once(*BASE) == 16_384
+    assert default_device_tokens(*BASE) == 16_384
     gpu.device = torch.device("mps")
     monkeypatch.setattr(device, "gather_object", lambda found: found)
-    assert tokens_at_once(*BASE) == 16_384
+    assert default_device_tokens(*BASE) == 16_384
 
 
 @pytest.mark.parametrize(

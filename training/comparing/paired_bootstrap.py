@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.stats
 
-_AT_ONCE = 1 << 20  # cases in a batch of draws
+_CASES_PER_BATCH = 1 << 20  # drawn in one step: a bound of the memory
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def paired_bootstrap(
         paired=True,
         vectorized=True,
         n_resamples=draws,
-        batch=max(1, _AT_ONCE // len(counts)),
+        batch=max(1, _CASES_PER_BATCH // len(counts)),
         method="percentile",
         random_state=np.random.default_rng(seed),  # newer versions call it rng and accept both names
     ).confidence_interval

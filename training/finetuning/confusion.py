@@ -9,7 +9,8 @@ import numpy as np
 
 from modeling_roformer.files import write_whole
 
-_NAMED, _LONGEST = 30, 16  # classes that have their counts in the picture; characters of a name
+_MAX_CLASSES_WITH_COUNTS = 30
+_MAX_NAME = 16  # characters
 
 
 def draw_confusion(picture: Path, names: Sequence[str], counts: np.ndarray) -> Path:
@@ -39,7 +40,7 @@ def draw_confusion(picture: Path, names: Sequence[str], counts: np.ndarray) -> P
         turned = {"rotation": 90} if max(map(len, shown)) > 3 else {}
         axes.set_xticks(range(len(names)), shown, **turned)
         axes.set_yticks(range(len(names)), shown)
-        if len(names) <= _NAMED:
+        if len(names) <= _MAX_CLASSES_WITH_COUNTS:
             for (row, column), count in np.ndenumerate(counts):
                 color = "white" if shares[row, column] > 0.5 else "black"
                 axes.text(column, row, f"{count:,}", ha="center", va="center", color=color)
@@ -49,7 +50,7 @@ def draw_confusion(picture: Path, names: Sequence[str], counts: np.ndarray) -> P
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…"
+    return name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
 
 
 def font_with(text: str) -> str | None:
@@ -60,7 +61,7 @@ def font_with(text: str) -> str | None:
     own = font_manager.FontProperties().get_name()
     installed = [entry for entry in font_manager.fontManager.ttflist if Path(entry.fname).is_file()]
     usable = [entry for entry in installed if "lastresort" not in entry.name.lower().replace(" ", "")]  # has boxes
-    usable.sort(key=lambda entry: (entry.name != own, entry.style != "normal", _distance(entry.weight)))
+    usable.sort(key=lambda entry: (entry.name != own, entry.style != "normal", _distance_from_normal(entry.weight)))
     needed, seen = {ord(character) for character in text if not character.isspace()}, set()
     for entry in usable:
         if entry.name not in seen and needed <= _characters(entry.fname):
@@ -69,7 +70,7 @@ def font_with(text: str) -> str | None:
     return None
 
 
-def _distance(weight: Any) -> int:
+def _distance_from_normal(weight: Any) -> int:
     return abs(weight - 400) if isinstance(weight, int) else 0 if weight in ("normal", "regular") else 300
 
 

@@ -35,14 +35,14 @@ class GlueTask:
 
 _PAIR = ("sentence1", "sentence2")
 _NLI = ("entailment", "neutral", "contradiction")
-_OF_NLI = (("premise", "hypothesis"), ("_matched", "_mismatched"))  # columns and splits
+_NLI_COLUMNS, _NLI_VALIDATION = ("premise", "hypothesis"), ("_matched", "_mismatched")
 GLUE_TASKS = {
     "mrpc": GlueTask("MRPC", ("#1 String", "#2 String"), "Quality", ("0", "1"), "f1", _PAIR),
     "sst2": GlueTask("SST-2", ("sentence",), "label", ("0", "1"), "accuracy"),
     "qnli": GlueTask("QNLI", ("question", "sentence"), "label", ("entailment", "not_entailment"), "accuracy"),
     "stsb": GlueTask("STS-B", _PAIR, "score", (), "spearman"),
     "qqp": GlueTask("QQP", ("question1", "question2"), "is_duplicate", ("0", "1"), "f1"),
-    "mnli": GlueTask("MNLI", _PAIR, "gold_label", _NLI, "accuracy", *_OF_NLI),
+    "mnli": GlueTask("MNLI", _PAIR, "gold_label", _NLI, "accuracy", _NLI_COLUMNS, _NLI_VALIDATION),
 }
 
 
@@ -84,7 +84,8 @@ def read_glue(name: str, source: str | Path) -> datasets.DatasetDict:
 def _file(task: GlueTask, name: str, folder: Path, part: str) -> Path:
     """Return the file of a split."""
     stems = ["train"] if part == "train" else [part.replace("validation", "dev"), "test"]
-    places = [folder / of / f"{stem}.{end}" for of in (name, task.title) for stem in stems for end in ("tsv", "csv")]
+    names = [f"{stem}.{suffix}" for stem in stems for suffix in ("tsv", "csv")]
+    places = [folder / subfolder / file for subfolder in (name, task.title) for file in names]
     if found := next(filter(Path.is_file, places), None):
         return found
     raise TrainingError(f"{folder} has no file {name}/{stems[0]}.tsv or {task.title}/{stems[0]}.tsv")

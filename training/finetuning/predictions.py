@@ -1,4 +1,4 @@
-"""Predictions of a classifier: each text's class, how good they are per class, and which classes are confused."""
+"""Predictions of a classifier: the class of each text, scores per class, and the confusion matrix."""
 
 import csv
 import io
@@ -48,10 +48,10 @@ class ClassPredictions:
         """The probability of the predicted class of each text."""
         return softmax(np.asarray(self.logits, dtype=np.float64), axis=-1).max(-1)
 
-    def warn_of_one_class(self, of: str, advice: str) -> None:
-        """Print a sentence on stderr if `of` predicts the same class for texts of several classes."""
+    def warn_of_one_class(self, model: str, advice: str) -> None:
+        """Print a warning on stderr if the model predicts the same class for texts of several classes."""
         if len({*self.predicted.tolist()}) == 1 < len({*np.asarray(self.labels).tolist()}):
-            found = f"{of} predicts {self.names[self.predicted[0]]!r} for all {len(self.labels):,} texts"
+            found = f"{model} predicts {self.names[self.predicted[0]]!r} for all {len(self.labels):,} texts"
             print(f"warning: {found}, so it has learned nothing: {advice}", file=sys.stderr)
 
     def print_table(self) -> None:

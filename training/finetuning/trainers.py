@@ -1,4 +1,4 @@
-"""Training to the end with transformers' Trainer: from the last checkpoint on, and with a line per evaluation."""
+"""Training with transformers' Trainer, from the last checkpoint if there is one, with a line per evaluation."""
 
 import shutil
 import sys
@@ -17,7 +17,7 @@ from modeling_roformer.output.console import no_transformers_bar
 from ..errors import TrainingError
 from ..runs.run_folder import last_checkpoint
 
-_HIDDEN = ("runtime", "samples_per_second", "steps_per_second")  # of what an evaluation measures
+_TIMINGS = ("runtime", "samples_per_second", "steps_per_second")  # not shown
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def train_or_resume(trainer: Trainer) -> None:
 
 
 def _remove_parts(folder: Path) -> None:
-    """Remove checkpoints that were not written, or not deleted, to the end: Trainer would count them."""
+    """Remove incomplete checkpoints, which Trainer would count."""
     for checkpoint in folder.glob("checkpoint-*"):
         if not (checkpoint / "trainer_state.json").exists() or not any(checkpoint.glob("model*.safetensors")):
             shutil.rmtree(checkpoint)
@@ -73,7 +73,7 @@ def _has_ended(state: TrainerState) -> bool:
 
 
 class _BestCheckpoint(TrainerCallback):
-    """Callback that finds the best checkpoint again, whose path is relative to where the training began."""
+    """Callback that sets the path of the best checkpoint, which was relative to the working directory of its run."""
 
     def on_train_begin(self, args, state, control, **kwargs):
         if not (args.load_best_model_at_end and state.best_global_step):
@@ -123,4 +123,4 @@ class _Lines(TrainerCallback):
 
 
 def _is_shown(name: str) -> bool:
-    return not any(name.endswith(hidden.replace("_", " ")) for hidden in _HIDDEN) and name != "validation epoch"
+    return not any(name.endswith(timing.replace("_", " ")) for timing in _TIMINGS) and name != "validation epoch"

@@ -1,4 +1,4 @@
-"""Documents for pre-training: reading, tokenizing, and cutting into pieces at sentence ends.
+"""Documents for pre-training: reading, tokenizing, and splitting into pieces at sentence ends.
 
 Each step returns a `datasets.Dataset` in memory-mapped Arrow files in a cache folder. So a corpus may be larger than
 memory, and a second run reuses the files of the first.
@@ -27,10 +27,10 @@ from ..errors import TrainingError, raises_training_error
 from ..runs.device import processes
 
 SPECIAL_TOKENS = 2  # [CLS] and [SEP] around a piece
-LONGEST_PIECE = 1.5  # maximum number of characters per token of the length, as in the original script, for Chinese
-CHINESE = 3  # maximum number of characters per token of a Chinese text
+_CHARACTERS_PER_TOKEN = 1.5  # limit of a Chinese piece, per token of its length, as in the original script
+_CHINESE_CHARACTERS_PER_TOKEN = 3  # a text with more characters per token is not Chinese
 _SENTENCE_END = re.compile("[\n。]")
-_BATCH = 100  # documents in memory at once
+_DOCUMENTS_PER_BATCH = 100  # documents in memory at once
 
 
 @raises_training_error()
@@ -167,8 +167,8 @@ def tokenize_documents(
     return documents.map(
         work,
         batched=True,
-        batch_size=_BATCH,
-        writer_batch_size=_BATCH,
+        batch_size=_DOCUMENTS_PER_BATCH,
+        writer_batch_size=_DOCUMENTS_PER_BATCH,
         remove_columns=documents.column_names,
         features=work.features(),
         num_proc=num_proc,
@@ -176,8 +176,8 @@ def tokenize_documents(
     )
 
 
-def cut_documents(tokens: datasets.Dataset, length: int, num_proc: int | None = None) -> datasets.Dataset:
-    """Cut each document into pieces of at most `length` tokens, including [CLS] and [SEP], which are added later.
+def split_documents(tokens: datasets.Dataset, length: int, num_proc: int | None = None) -> datasets.Dataset:
+    """Split each document into pieces of at most `length` tokens, including [CLS] and [SEP], which are added later.
 
     A row per piece has the number of the `document`, that of the `piece` in it, `input_ids` and `word_starts`, in numpy
     arrays.
@@ -189,22 +189,22 @@ def cut_documents(tokens: datasets.Dataset, length: int, num_proc: int | None = 
         word_starts=tokens.features["word_starts"],
     )
     return tokens.with_format("numpy").map(
-        _cut_batch,
+        _split_batch,
         with_indices=True,
         batched=True,
-        batch_size=_BATCH,
+        batch_size=_DOCUMENTS_PER_BATCH,
         remove_columns=tokens.column_names,
         features=features,
         fn_kwargs={"length": length},
         num_proc=num_proc,
-        desc=f"cutting to {length}",
+        desc=f"splitting at {length}",
     )
 
 
-def _cut_batch(batch: dict[str, list], documents: list[int], length: int) -> dict[str, list]:
+def _split_batch(batch: dict[str, list], documents: list[int], length: int) -> dict[str, list]:
     columns = {"document": [], "piece": [], "input_ids": [], "word_starts": []}
     for document, ids, starts, tokens, characters in zip(documents, *batch.values(), strict=True):
-        for piece, (first, last) in enumerate(cut(tokens, characters, starts, length)):
+        for piece, (first, last) in enumerate(piece_bounds(tokens, characters, starts, length)):
             columns["document"].append(document)
             columns["piece"].append(piece)
             columns["input_ids"].append(ids[first:last])
@@ -212,14 +212,14 @@ def _cut_batch(batch: dict[str, list], documents: list[int], length: int) -> dic
     return columns
 
 
-def cut(
+def piece_bounds(
     token_ends: Sequence[int], character_ends: Sequence[int], word_starts: Sequence[bool], length: int
 ) -> list[tuple[int, int]]:
-    """Return where to cut a document: the first token of each piece and the token after its last.
+    """Return the bounds of the pieces of a document: the first token of each, and the token after its last.
 
     A piece has whole sentences, with at most 1.5 · `length` characters, as in the script that trained the original
     model. That script drops tokens over `length`; here the piece ends before a sentence that does not fit, and a
-    sentence that is longer than a piece is cut at a word. Texts with more than three characters per token, such as
+    sentence that is longer than a piece is split at a word. Texts with more than three characters per token, such as
     English, have no limit on characters.
 
     Args:
@@ -231,8 +231,8 @@ def cut(
     pieces: list[tuple[int, int]] = []
     first, end = 0, 0  # tokens of the piece
     begun, ended = 0, 0  # characters of the piece
-    is_chinese = len(token_ends) and character_ends[-1] <= CHINESE * token_ends[-1]
-    longest = LONGEST_PIECE * length if is_chinese else math.inf
+    is_chinese = len(token_ends) and character_ends[-1] <= _CHINESE_CHARACTERS_PER_TOKEN * token_ends[-1]
+    longest = _CHARACTERS_PER_TOKEN * length if is_chinese else math.inf
     for token_end, character_end in zip(token_ends, character_ends, strict=True):
         if end > first and (token_end - first > room or character_end - begun > longest):
             pieces.append((first, end))
@@ -253,7 +253,7 @@ def cut(
 
 @dataclass
 class Corpus:
-    """Corpus to read, tokenize and cut. See `read_documents` for the fields; `num_proc` processes tokenize."""
+    """Corpus to read, tokenize and split. See `read_documents` for the fields; `num_proc` processes tokenize."""
 
     sources: Sequence[str | Path]
     field: str = "text"
@@ -274,15 +274,15 @@ class Corpus:
 
     def documents(self) -> datasets.Dataset:
         """Return the rows of `read_documents`."""
-        # The main process writes the files, and the other processes find them.
+        # The main process writes the files, which the other processes read.
         with processes().main_process_first():
             return read_documents(self.sources, self.field, self.sample_by, self.cache)
 
     def pieces(self, tokenizer: PreTrainedTokenizerBase, length: int) -> datasets.Dataset:
-        """Return the rows of `cut_documents`."""
+        """Return the rows of `split_documents`."""
         documents = self.documents()
         with processes().main_process_first():
-            pieces = cut_documents(tokenize_documents(documents, tokenizer, self.num_proc), length, self.num_proc)
+            pieces = split_documents(tokenize_documents(documents, tokenizer, self.num_proc), length, self.num_proc)
         if not len(pieces):
             raise TrainingError(f"the corpus has no tokens: {', '.join(map(str, self.sources))}")
         return pieces

@@ -100,7 +100,7 @@ class StageExamples(torch.utils.data.Dataset):
     several processes read the same batches as one.
 
     Args:
-        pieces: rows of `cut_documents`.
+        pieces: rows of `split_documents`.
         stage: determines the number of examples and the share of masked words.
         seed, number: determine the order. `number` is that of the stage.
         by_length: sort the pieces of each step by length. The parts of a large batch then have less padding.
@@ -174,7 +174,7 @@ def _in_numpy(column: pa.Array) -> Sequence:
 
 
 class HeldOutBatches(Sequence):
-    """Batches of held-out pieces (rows of `cut_documents`), with the same masks each time."""
+    """Batches of held-out pieces (rows of `split_documents`), with the same masks each time."""
 
     def __init__(self, pieces: datasets.Dataset, collator: MaskingCollator, batch_size: int):
         self.pieces, self.collator, self.batch_size = pieces.with_format("arrow"), collator, batch_size

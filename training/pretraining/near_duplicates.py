@@ -3,7 +3,7 @@
 Order the shingles of all documents from the rarest to the most frequent. Two sets with a similarity of at least `t`
 share a shingle among the first `n - ceil(t * n) + 1` of the `n` shingles of each (prefix filtering: Chaudhuri et al.
 2006, Bayardo et al. 2007). These shingles are rare, so few dissimilar pairs are compared, and no similar pair is
-missed.
+missed. MinHash misses some, but held-out documents must have no near-duplicate among the training documents.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,11 +19,11 @@ from modeling_roformer.output.console import bar_on_stderr
 from ..errors import TrainingError
 
 SHINGLE = 5  # characters
-LIMIT = 2_000_000_000  # comparisons: pairs of documents that share a shingle. This many take some minutes.
-_AT_ONCE = 1 << 24  # comparisons, or shingles, in one step: this bounds the memory
-_CHEAP = 100_000_000  # comparisons that longer prefixes may add
-_MANY = 100  # sets in a large group, and sets that share a common shingle
-_ROUNDS = 3  # of comparing the sets of a common shingle with a random one of them
+MAX_COMPARISONS = 2_000_000_000  # of pairs of documents that share a shingle; they take some minutes
+_COST_PER_STEP = 1 << 24  # comparisons, or shingles, in one step: a bound of the memory
+_EXTRA_COMPARISONS = 100_000_000  # upper limit of those that longer prefixes add
+_LARGE_GROUP = 100  # least number of sets in a large group, and of sets that share a common shingle
+_SAMPLING_ROUNDS = 3  # in each, all sets of a common shingle are compared with a random one of them
 _NO_CHARACTER = 0x110000
 # A shingle's number is a random linear form of its characters in 64 bits: among 10**8 shingles, two collide with
 # probability 0.0003.
@@ -44,23 +44,23 @@ def near_duplicates(texts: Iterable[str], similarity: float = 0.5, progress: boo
     Returns:
         Numbers of the groups, from 0: int32 of shape (texts,).
 
-    Raises a TrainingError if `similarity` is out of range, or so low that more than `LIMIT` comparisons are needed.
+    Raises a TrainingError if `similarity` is out of range, or so low that it needs more than `MAX_COMPARISONS`.
     """
     if not 0 < similarity <= 1:
         raise TrainingError(f"similarity is {similarity}; expected a number above 0 and at most 1")
     bar = bar_on_stderr(progress)
     numbers: dict[bytes, int] = {}  # texts with equal shingles share a set
     shingles = map(_shingles, track(texts, "shingles", **bar))
-    set_of_text = [numbers.setdefault(of_text.tobytes(), len(numbers)) for of_text in shingles]
+    set_of_text = [numbers.setdefault(found.tobytes(), len(numbers)) for found in shingles]
     if not numbers:
         return np.zeros(0, dtype=np.int32)
     sets = [np.frombuffer(shingles, dtype=np.uint64) for shingles in numbers]
     del numbers
     join = _Join(sets, similarity)
-    if join.meetings.sum() > LIMIT:
+    if join.comparisons.sum() > MAX_COMPARISONS:
         raise TrainingError(
-            f"a similarity of {similarity:g} needs {join.meetings.sum():,} comparisons of these documents; the limit "
-            f"is {LIMIT:,}: use a higher similarity"
+            f"a similarity of {similarity:g} needs {join.comparisons.sum():,} comparisons of these documents; the "
+            f"limit is {MAX_COMPARISONS:,}: use a higher similarity"
         )
     for rows in track(join.parts(), "comparisons", **bar):
         join.compare_with_all(rows)
@@ -79,8 +79,8 @@ class _Join:
 
     order: int64, the order of the sets here: group by group, first the groups that are already large.
     groups: int32, the group of each set.
-    meetings: int64, the number of comparisons of each set: shingles that prefixes of it and of sets of earlier groups
-        share.
+    comparisons: int64, the number of comparisons of each set: shingles that prefixes of it and of sets of earlier
+        groups share.
     """
 
     def __init__(self, sets: list[np.ndarray], similarity: float):
@@ -89,14 +89,14 @@ class _Join:
         self.shared = _shared_shingles(sets, self.sizes)
         # The factor keeps rounding from making a prefix shorter. Shingles that no other set has come first and are left
         # out.
-        alone = self.sizes - np.diff(self.shared.indptr)
-        prefixes = self.sizes - np.ceil(similarity * self.sizes * (1 - 1e-9)).astype(np.int64) + 1 - alone
+        unique = self.sizes - np.diff(self.shared.indptr)
+        prefixes = self.sizes - np.ceil(similarity * self.sizes * (1 - 1e-9)).astype(np.int64) + 1 - unique
         self._join_large_groups(prefixes)
         members = np.bincount(self.groups)[self.groups]
         self.order = np.lexsort((self.groups, -members))
         self.shared, self.sizes, prefixes = self.shared[self.order], self.sizes[self.order], prefixes[self.order]
         self.groups, members = self.groups[self.order], members[self.order]
-        self.is_large = members >= _MANY
+        self.is_large = members >= _LARGE_GROUP
         self.start = np.flatnonzero(np.diff(self.groups, prepend=-1))  # the first set of each group
         self.start = np.repeat(self.start, members[self.start])  # the first set of the group of each set
         # Keep only shingles that several groups have. Where it costs little, make prefixes longer: pairs that share few
@@ -111,15 +111,15 @@ class _Join:
         kept = is_mixed[columns]
         self.shared = _matrix(number[columns[kept]], np.bincount(row[kept], minlength=len(sets)), int(is_mixed.sum()))
         counts = np.bincount(self.shared.indices, minlength=self.shared.shape[1])
-        cheap = np.searchsorted(np.cumsum(counts**2), _CHEAP)
-        is_in_prefix = is_in_prefix[kept] | (self.shared.indices < cheap)
+        rare = np.searchsorted(np.cumsum(counts**2), _EXTRA_COMPARISONS)
+        is_in_prefix = is_in_prefix[kept] | (self.shared.indices < rare)
         lengths = np.bincount(row[kept][is_in_prefix], minlength=len(sets))
         self.prefixes = _matrix(self.shared.indices[is_in_prefix], lengths, self.shared.shape[1])
         self.sets_of_shingle = self.prefixes.T.tocsr()
         self.rest = np.diff(self.shared.indptr) - lengths
         self.last = np.full(len(sets), -1)
         self.last[lengths > 0] = self.prefixes.indices[self.prefixes.indptr[1:][lengths > 0] - 1]
-        self.meetings = self._count_meetings()
+        self.comparisons = self._count_comparisons()
 
     def _join_large_groups(self, prefixes: np.ndarray) -> None:
         """Join large groups in few comparisons: compare all sets that share a common shingle with a random one of them.
@@ -128,20 +128,20 @@ class _Join:
         """
         row, place = _rows_and_places(self.shared)
         is_in_prefix = place < prefixes[row]
-        is_common = np.bincount(self.shared.indices[is_in_prefix], minlength=self.shared.shape[1]) >= _MANY
+        is_common = np.bincount(self.shared.indices[is_in_prefix], minlength=self.shared.shape[1]) >= _LARGE_GROUP
         chosen = is_in_prefix & is_common[self.shared.indices]
         a, columns = row[chosen].astype(np.int64), self.shared.indices[chosen]
         draw = np.random.default_rng(0)
-        for _ in range(_ROUNDS):
+        for _ in range(_SAMPLING_ROUNDS):
             order = draw.permutation(len(self.sizes))
             lowest = np.full(self.shared.shape[1], len(order))
             np.minimum.at(lowest, columns, order[a])
             b = np.argsort(order)[lowest[columns]]
-            is_open = self.groups[a] != self.groups[b]
-            self._join(*np.divmod(np.unique(a[is_open] * len(order) + b[is_open]), len(order)))
+            is_apart = self.groups[a] != self.groups[b]
+            self._join(*np.divmod(np.unique(a[is_apart] * len(order) + b[is_apart]), len(order)))
 
-    def _count_meetings(self) -> np.ndarray:
-        """Return `meetings`: at each shingle, count the sets before the first one of the same group."""
+    def _count_comparisons(self) -> np.ndarray:
+        """Return `comparisons`: at each shingle, count the sets before the first one of the same group."""
         sets, ends = self.sets_of_shingle.indices, self.sets_of_shingle.indptr
         is_first = np.diff(self.start[sets], prepend=-1) != 0
         is_first[ends[:-1][np.diff(ends) > 0]] = True
@@ -155,7 +155,7 @@ class _Join:
         return [
             slice(start + part.start, start + part.stop)
             for start, end in pairwise(edges)
-            for part in _parts(self.meetings[start:end])
+            for part in _parts(self.comparisons[start:end])
         ]
 
     def compare_with_all(self, rows: slice) -> None:
@@ -170,8 +170,8 @@ class _Join:
         rest = np.where(self.last[a] <= self.last[b], self.rest[a], self.rest[b])
         most = common + rest
         is_possible = most >= self.similarity * (self.sizes[a] + self.sizes[b] - most) * (1 - 1e-9)
-        is_open = (b < a) & (self.groups[a] != self.groups[b]) & is_possible
-        self._join(a[is_open], b[is_open])
+        is_apart = (b < a) & (self.groups[a] != self.groups[b]) & is_possible
+        self._join(a[is_apart], b[is_apart])
 
     def _join(self, a: np.ndarray, b: np.ndarray) -> None:
         """Join the groups of the similar ones among pairs of sets. The sizes rule out most pairs."""
@@ -191,12 +191,12 @@ class _Join:
 def _shared_shingles(sets: list[np.ndarray], sizes: np.ndarray) -> csr_array:
     """Return the matrix of sets and shingles, from the rarest shingle to the most frequent, without unique shingles."""
     _, column, counts = np.unique(np.concatenate(sets), return_inverse=True, return_counts=True)
-    alone = int((counts == 1).sum())
+    unique = int((counts == 1).sum())
     rank = np.empty(len(counts), dtype=np.int32)
-    rank[np.argsort(counts, kind="stable")] = np.arange(len(counts), dtype=np.int32) - alone
+    rank[np.argsort(counts, kind="stable")] = np.arange(len(counts), dtype=np.int32) - unique
     column = rank[column]
     row = np.repeat(np.arange(len(sets), dtype=np.int32), sizes)[column >= 0]
-    matrix = _matrix(column[column >= 0], np.bincount(row, minlength=len(sets)), len(counts) - alone)
+    matrix = _matrix(column[column >= 0], np.bincount(row, minlength=len(sets)), len(counts) - unique)
     matrix.sort_indices()
     return matrix
 
@@ -221,6 +221,6 @@ def _matrix(columns: np.ndarray, lengths: np.ndarray, width: int) -> csr_array:
 
 
 def _parts(costs: np.ndarray) -> Iterator[slice]:
-    """Yield slices of neighbours with a total cost of about `_AT_ONCE`."""
-    ends = [*np.flatnonzero(np.diff(np.cumsum(costs) // _AT_ONCE)) + 1, len(costs)]
+    """Yield slices of neighbours with a total cost of about `_COST_PER_STEP`."""
+    ends = [*np.flatnonzero(np.diff(np.cumsum(costs) // _COST_PER_STEP)) + 1, len(costs)]
     return (slice(start, end) for start, end in pairwise([0, *ends]) if end > start)

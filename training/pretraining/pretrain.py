@@ -29,7 +29,7 @@ from modeling_roformer.output.console import no_transformers_bar
 
 from ..comparing.curves import draw_curves, read_logs
 from ..errors import TrainingError
-from ..runs.device import ON_CPU, has_bfloat16, processes, tokens_at_once
+from ..runs.device import ON_CPU, default_device_tokens, has_bfloat16, processes
 from ..runs.run_folder import Run, last_checkpoint, start_run, write_json
 from .documents import Corpus
 from .masking import HeldOutBatches, MaskingCollator, StageExamples
@@ -81,7 +81,7 @@ def pretrain(
             "the tokenizer's vocabulary with `roformer vocab-init`"
         )
     if device_tokens is None:
-        device_tokens = tokens_at_once(model.config.num_hidden_layers, model.config.hidden_size)
+        device_tokens = default_device_tokens(model.config.num_hidden_layers, model.config.hidden_size)
     bf16 = has_bfloat16() and not arguments.get("fp16")
     if arguments.get("bf16") is None and (bf16 or "bf16" in arguments):  # what was not given is not recorded
         arguments["bf16"] = bf16
@@ -182,7 +182,7 @@ def _compared(fields: dict) -> dict:
 
 
 def _device_batch(stage: Stage, device_tokens: int) -> int:
-    """Return how many pieces a device computes at once: the most that its tokens allow and that divide the batch."""
+    """Return the number of pieces that a device computes at once: a divisor of its share of the batch."""
     devices = processes().num_processes
     if stage.batch_size % devices:
         raise TrainingError(f"a batch of {stage.batch_size:,} pieces cannot be split evenly over {devices:,} devices")

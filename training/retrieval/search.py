@@ -20,7 +20,7 @@ RETRIEVAL_METRICS = {
     "recall@10": ("recall", 10),
     "recall@100": ("recall", 100),
 }
-FOUND = 100  # passages per question
+PASSAGES_PER_QUESTION = 100  # of a search
 
 
 class PassageSearch(InformationRetrievalEvaluator):
@@ -48,9 +48,9 @@ class PassageSearch(InformationRetrievalEvaluator):
             queries={number: question for question, number in ids.items()},
             corpus={number: passage for passage, number in numbers.items()},
             relevant_docs={ids[question]: found for question, found in self.answers.items()},
-            precision_recall_at_k=[10, FOUND],
+            precision_recall_at_k=[10, PASSAGES_PER_QUESTION],
             accuracy_at_k=[1],
-            map_at_k=[FOUND],
+            map_at_k=[PASSAGES_PER_QUESTION],
             batch_size=batch_size,
             name=name,
             write_csv=False,
@@ -64,7 +64,7 @@ class PassageSearch(InformationRetrievalEvaluator):
         self.ranks = []
         for found, answers in zip(queries_result_list, self.answers.values(), strict=True):
             hits = sorted(found, key=lambda hit: (-hit["score"], hit["corpus_id"]))  # as the metrics do
-            order = [hit["corpus_id"] for hit in hits[:FOUND]]
+            order = [hit["corpus_id"] for hit in hits[:PASSAGES_PER_QUESTION]]
             self.ranks.append(next((place for place, number in enumerate(order, 1) if number in answers), 0))
         return super().compute_metrics(queries_result_list)
 
@@ -78,7 +78,7 @@ class PassageSearch(InformationRetrievalEvaluator):
             found = self(search)
             return {name: float(found[f"{self.name}_cosine_{name}"]) for name in RETRIEVAL_METRICS}
         similarities = torch.as_tensor(search(self.queries, self.corpus))
-        best = similarities.topk(min(FOUND, similarities.shape[1]))
+        best = similarities.topk(min(PASSAGES_PER_QUESTION, similarities.shape[1]))
         found = [
             [{"corpus_id": self.corpus_ids[i], "score": score} for i, score in zip(*row, strict=True)]
             for row in zip(best.indices.tolist(), best.values.tolist(), strict=True)

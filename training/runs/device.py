@@ -7,10 +7,10 @@ from accelerate.utils import gather_object
 from modeling_roformer.output.device import device_of
 
 ON_CPU = device_of().type == "cpu"
-_USUAL_TOKENS = 16_384  # where the memory is not known, and on a CPU, whose caches are small
-# Of a model of 12 layers of 768: twice what it takes in bfloat16, about what it takes in float32.
-_BYTES_A_TOKEN = 2**20
-_BASE = 12 * 768
+_DEFAULT_TOKENS = 16_384  # if the memory is not known, and on a CPU, whose caches are small
+# Memory per token of a model of 12 layers of width 768: about that of float32, twice that of bfloat16.
+_BYTES_PER_TOKEN = 2**20
+_BASE_SIZE = 12 * 768
 
 
 def processes() -> PartialState:
@@ -23,23 +23,23 @@ def has_bfloat16() -> bool:
     return not ON_CPU and torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
-def tokens_at_once(layers: int, width: int) -> int:
-    """Return how many tokens each device of this run trains a model on at once: what the smallest of them has room for.
+def default_device_tokens(layers: int, width: int) -> int:
+    """Return the number of tokens that each device computes at once in training: as many as fit the smallest one.
 
     All processes get the same number, since they have to accumulate the same number of batches.
     """
     device = processes().device
     memory = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
-    return min(gather_object([tokens_for(memory, layers, width)]))
+    return min(gather_object([tokens_for_memory(memory, layers, width)]))
 
 
-def tokens_for(memory: int | None, layers: int, width: int) -> int:
-    """Return how many tokens to train a model on at once, a power of two, by the memory of a GPU in bytes.
+def tokens_for_memory(memory: int | None, layers: int, width: int) -> int:
+    """Return the number of tokens that a GPU with this memory, in bytes, computes at once in training: a power of two.
 
-    >>> tokens_for(80 * 2**30, layers=12, width=768)
+    >>> tokens_for_memory(80 * 2**30, layers=12, width=768)
     65536
     """
     if memory is None:
-        return _USUAL_TOKENS
-    tokens = memory * _BASE // (_BYTES_A_TOKEN * max(_BASE, layers * width))
+        return _DEFAULT_TOKENS
+    tokens = memory * _BASE_SIZE // (_BYTES_PER_TOKEN * max(_BASE_SIZE, layers * width))
     return 1 << max(tokens.bit_length() - 1, 0)

@@ -1,4 +1,4 @@
-"""Check that gradients, weights and scores are finite. A run with one that is not has failed: it is no bad run."""
+"""Check that gradients, weights and scores are finite. A run in which one is not has failed."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -18,21 +18,21 @@ class NotFinite(TrainingError):
 class FiniteCallback(TrainerCallback):
     """Callback that ends a run with `NotFinite` as soon as a number in it is not finite.
 
-    Gradients are checked before the step that they would change the weights by, weights before the first step, before
-    each checkpoint and at the end, losses and scores whenever they are logged. So no checkpoint has NaN, and NaN is
-    never the best score. On CUDA, the check of a gradient is read one step later, since the host would have to wait for
-    the device, but before a checkpoint, an evaluation or a log entry. Callbacks that ask for one of these themselves
-    must come before this one.
+    Gradients are checked before each step, weights before the first step, before each checkpoint and at the end, and
+    losses and scores when they are logged. So no checkpoint has NaN, and NaN is never the best score. On CUDA, the
+    check of a gradient is read one step later, so that the host does not wait for the device. A checkpoint, an
+    evaluation and a log entry read it first. Callbacks that cause one of these themselves must precede this one.
 
     >>> Trainer(model, arguments, train_dataset=texts, callbacks=[FiniteCallback()])
     """
 
     def __init__(self):
-        self._unread: tuple[int, list[str], _HostCopy] | None = None  # a step, and the norms of its gradients by name
+        # A step, the names of its gradients, and their norms.
+        self._unread: tuple[int, list[str], _HostCopy] | None = None
 
     def on_train_begin(self, args, state, control, model, **kwargs):
         args.logging_nan_inf_filter = False  # it would replace such losses in the log
-        self._unread = None  # of a training that was stopped
+        self._unread = None  # may be left from a stopped training
         _require_weights(model, "before the first step: start from another checkpoint")
 
     def on_pre_optimizer_step(self, args, state, control, model, **kwargs):

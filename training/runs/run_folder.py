@@ -105,9 +105,9 @@ def start_run(
         output: folder of the run.
         settings: what the results depend on, as JSON values or paths, such as `vars` of the script's arguments.
             `output`, `resume` and names in `data` are left out.
-        data: what is read, by name. Files and folders are compared by the SHA-256 of their files, data sets of
-            `datasets` by their fingerprint, and names on the Hub as they are. What identifies a folder may be given as
-            a dict. None stands for nothing.
+        data: the data that the run reads, by name. Files and folders are compared by the SHA-256 of their files, data
+            sets of `datasets` by their fingerprint, and names on the Hub as they are. A dict is compared as it is. None
+            is left out.
         resume: whether to resume a run, if there is one.
 
     Raises a TrainingError if the folder is not empty and `resume` is False, if the run in it has other settings or

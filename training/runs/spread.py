@@ -23,8 +23,12 @@ def print_scores(runs: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
     >>> print_scores({"seed 0": {"test": {"accuracy": 0.5}}, "seed 1": {"test": {"accuracy": 0.75}}})
     """
     rows = {
-        run: {f"{part} {name}".replace("_", " "): value for part, of in scores.items() for name, value in of.items()}
-        for run, scores in runs.items()
+        run: {
+            f"{split} {name}".replace("_", " "): value
+            for split, scores in splits.items()
+            for name, value in scores.items()
+        }
+        for run, splits in runs.items()
     }
     table = Table("")
     for name in next(iter(rows.values())):

@@ -24,12 +24,12 @@ from .finite_callback import NotFinite, first_not_finite
 
 # Sizes of https://github.com/google-research/bert: layers and width. A head has 64 dimensions.
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768)}
-_RATE, _WIDTH = 3e-5, 768  # those of the paper's section 4.3
-_HIGHEST = 1e-3
+_BASE_RATE, _BASE_WIDTH = 3e-5, 768  # of the paper's section 4.3
+_MAX_RATE = 1e-3
 CONFIG = "config.json"
 _TOKENIZERS = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")  # the last one may name files of another kind
-# What save_pretrained writes beside a vocab.txt: a folder without any of them has no other part of a tokenizer.
-_SAVED = ("tokenizer_config.json", "tokenizer.json", "special_tokens_map.json", "added_tokens.json")
+# Files that save_pretrained writes beside a vocab.txt; a folder without any of them may have a vocab.txt alone.
+_TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json", "special_tokens_map.json", "added_tokens.json")
 
 
 def check_model_source(source: str | Path, needs_tokenizer: bool = True) -> None:
@@ -59,7 +59,7 @@ def check_model_source(source: str | Path, needs_tokenizer: bool = True) -> None
 
 
 def _is_path(source: str | Path) -> bool:
-    """Return whether a name can only be that of a folder here, and not of a repository on the Hub."""
+    """Return whether a name is a path, and cannot be the name of a repository on the Hub."""
     try:
         validate_repo_id(str(source))
     except HFValidationError:
@@ -106,8 +106,8 @@ def load_tokenizer(place: str | Path, **options) -> PreTrainedTokenizerBase:
             raise TrainingError(f"{place} does not exist: name a vocab.txt, or the folder of a saved model")
         _check_on_the_hub(str(place), _TOKENIZERS, "tokenizer")
     try:
-        is_saved = any((path / name).exists() for name in _SAVED)
-        # A configuration alone says nothing of words and case: BERT's tokenizer, which transformers takes, has neither.
+        is_saved = any((path / name).exists() for name in _TOKENIZER_FILES)
+        # From config.json alone, transformers would choose BERT's tokenizer, without words and with another case.
         if path.is_dir() and not is_saved and ((path / "vocab.txt").exists() or not (path / "config.json").exists()):
             if (path / "bert_config.json").is_file():  # a checkpoint of bert4keras
                 settings = read_settings(path / "bert_config.json")
@@ -166,9 +166,9 @@ def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase, seed: i
     except (OSError, ValueError) as error:
         raise TrainingError(f"{place} is no saved model: {sentence_of(error)}") from None
     if not isinstance(config, RoFormerConfig) or config.is_decoder:
-        kind = "a decoder" if isinstance(config, RoFormerConfig) else f"of type {config.model_type}"
+        found = "a decoder" if isinstance(config, RoFormerConfig) else f"of type {config.model_type}"
         raise TrainingError(
-            f"{place} is {kind}; expected a RoFormer encoder (`roformer convert --as roformer` makes one of a BERT)"
+            f"{place} is {found}; expected a RoFormer encoder (`roformer convert --as roformer` makes one of a BERT)"
         )
     has_own = not Path(place).is_dir() or any((Path(place) / name).exists() for name in ("vocab.txt", "tokenizer.json"))
     own = registered_transformers.AutoTokenizer.from_pretrained(place).get_vocab() if has_own else tokenizer.get_vocab()
@@ -195,8 +195,8 @@ def fine_tuning_rate(config: RoFormerConfig, pairs: bool = False) -> float:
         config: the model's configuration.
         pairs: whether the model classifies pairs of texts.
     """
-    narrower = _WIDTH / config.hidden_size
-    rate = float(f"{min(_RATE * (narrower if pairs else narrower**2), _HIGHEST):.0e}")
+    narrower = _BASE_WIDTH / config.hidden_size
+    rate = float(f"{min(_BASE_RATE * (narrower if pairs else narrower**2), _MAX_RATE):.0e}")
     what = f"{'pairs and ' if pairs else ''}a model of width {config.hidden_size:,}"
     print(f"learning rate {rate:g}, chosen for {what}; --learning-rate sets another")
     return rate

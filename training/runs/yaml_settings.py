@@ -44,8 +44,9 @@ def to_dataclass(kind: type[T], found: object, where: str) -> T:
     for name, value in found.items():
         if name not in known:
             raise TrainingError(f"{where}: unknown field {name}; expected {', '.join(known)}")
-        of, expected = type(value), types[name]
-        if expected in (int, float, str, bool, dict) and of is not expected and (of, expected) != (int, float):
+        found_type, expected = type(value), types[name]
+        is_number = (found_type, expected) == (int, float)
+        if expected in (int, float, str, bool, dict) and found_type is not expected and not is_number:
             raise TrainingError(f"{where}: {name} is {value!r}; expected {expected.__name__}")
     needed = [name for name, field in known.items() if field.default is field.default_factory is MISSING]
     if missing := [name for name in needed if name not in found]:

@@ -9,7 +9,7 @@ from ..errors import TrainingError
 
 PAD, END = "<pad>", "</s>"
 BYTES = 256
-MOST = 10_000_000  # entries; tokenizers reserves memory for all, and ends the process if there is not enough
+MAX_ENTRIES = 10_000_000  # tokenizers reserves memory for all, and ends the process if there is not enough
 
 
 def train_translation_tokenizer(sentences: Iterable[str], size: int, max_length: int) -> PreTrainedTokenizerFast:
@@ -25,8 +25,8 @@ def train_translation_tokenizer(sentences: Iterable[str], size: int, max_length:
 
     Raises a TrainingError for another size.
     """
-    if not BYTES + 2 <= size <= MOST:
-        raise TrainingError(f"a vocabulary of {size:,} is not possible; expected {BYTES + 2} to {MOST:,}")
+    if not BYTES + 2 <= size <= MAX_ENTRIES:
+        raise TrainingError(f"a vocabulary of {size:,} is not possible; expected {BYTES + 2} to {MAX_ENTRIES:,}")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])  # of the prefix

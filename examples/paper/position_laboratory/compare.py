@@ -44,9 +44,9 @@ from modeling_roformer.training.pretraining.masking import uniform
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from run_curves import smooth
 
-TIMES = (1, 2, 4, 8)  # lengths of the evaluation, in multiples of the trained one
+LENGTH_FACTORS = (1, 2, 4, 8)  # lengths of the evaluation, in multiples of the trained one
 MASKED = 0.15  # share of the characters
-MEASURED = 1 << 17  # maximum number of characters to evaluate
+MAX_EVALUATED = 1 << 17  # characters
 
 
 def read_arguments() -> argparse.Namespace:
@@ -191,13 +191,13 @@ def main() -> None:
     """Train an encoder with each encoding, evaluate it at all lengths, and show the results."""
     chosen = read_arguments()
     ids, mask_id = number_characters(chosen.text.read_text(encoding="utf-8-sig"))
-    lengths = [times * chosen.length for times in TIMES]
+    lengths = [times * chosen.length for times in LENGTH_FACTORS]
     end = len(ids) * 9 // 10
-    measured = min(len(ids) - end, MEASURED) // lengths[-1] * lengths[-1]
+    measured = min(len(ids) - end, MAX_EVALUATED) // lengths[-1] * lengths[-1]
     if not measured:
         raise TrainingError(
             f"{chosen.text} is too short: its last tenth has {len(ids) - end:,} characters; expected at least "
-            f"{TIMES[-1]} times --length {chosen.length}"
+            f"{LENGTH_FACTORS[-1]} times --length {chosen.length}"
         )
     pieces = ids[: end // chosen.length * chosen.length].view(-1, chosen.length)
     with start_run(chosen.output, vars(chosen), {"text": chosen.text}, chosen.resume) as run:
