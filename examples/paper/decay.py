@@ -55,12 +55,6 @@ def main() -> None:
     parser.add_argument("--longest", type=int, default=256, help="largest distance, in tokens; default: 256")
     chosen = parser.parse_args()
     head_dim, theta, longest = chosen.head_dim, chosen.theta, chosen.longest
-    if head_dim % 2 or head_dim < 2:
-        raise TrainingError(f"--head-dim is {head_dim}; expected an even number")
-    if not 0 < theta < float("inf"):
-        raise TrainingError(f"--theta is {theta:g}; expected a finite number above 0")
-    if longest < 1:
-        raise TrainingError(f"--longest is {longest}; expected at least 1")
     if chosen.picture.suffix != ".png":
         raise TrainingError(f"{chosen.picture} cannot be the picture: name a file that ends in .png")
 

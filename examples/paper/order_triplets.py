@@ -50,7 +50,7 @@ from modeling_roformer.training import (
 )
 
 SENTENCE = re.compile(r"[^。]+。")  # what follows an article's last 。 is a heading or a table
-LEAST = 4  # sentences of B: 24 orders
+MIN_SENTENCES = 4  # of B: 24 orders
 FULL = 2 / 3  # share of its tokens that A and B have at least
 EXCHANGES = 200  # of two sentences, that are tried to bring C nearer to B
 # What is said in parentheses, their numbers among it, characters that are not printed, and what tells where a sentence
@@ -124,7 +124,9 @@ def triplets_of(
             start = int(np.searchsorted(ends, ends[place] - most))
             end = int(np.searchsorted(ends, ends[place] + most, side="right")) - 1
             b = sentences[place:end]
-            if min(ends[place] - ends[start], ends[end] - ends[place]) < FULL * most or len({*b}) < max(LEAST, len(b)):
+            if min(ends[place] - ends[start], ends[end] - ends[place]) < FULL * most or len({*b}) < max(
+                MIN_SENTENCES, len(b)
+            ):
                 break
             near = vectors[place - 1 : end]
             order = another_order((near @ near.T).toarray(), some)
@@ -232,8 +234,6 @@ def tables(runs: dict[tuple[str, int], dict[str, dict]], statutes: list[int]) ->
 
 def main() -> None:
     chosen = read_arguments()
-    if chosen.train < 10 or min(chosen.validation, chosen.test) < 1:
-        raise TrainingError("--train must be at least 10, --validation and --test at least 1")
     some, tokenizer, lengths = random.Random(chosen.seed), load_tokenizer(chosen.tokenizer), sorted({*chosen.length})
     with output_folder(chosen.output) as folder:
         held_out, laws = (

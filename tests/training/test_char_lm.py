@@ -48,17 +48,3 @@ def test_processes_share_a_folder_and_a_killed_run_goes_on(folder, run_here):
     assert results(folder / "whole", 0)["after"]["bits_per_character"] == pytest.approx(
         both[0]["after"]["bits_per_character"], abs=1e-6
     )
-
-
-@pytest.mark.parametrize(
-    ("more", "facts"),
-    [
-        (["--hidden-size", 10], ["hidden_size", 5]),
-        (["--features", 3], ["linear_num_features", 3]),
-        (["--length", 1000], ["too short", "--length 1,000"]),
-    ],
-)
-def test_unusable_input_is_named_on_one_line(folder, run_here, more, facts):
-    code, _, err = run_here(SCRIPT, folder, *arguments("runs", *more))
-    assert code == 1
-    assert_states(err, "char_lm: ", *facts)

@@ -101,24 +101,6 @@ def test_runs_differ_in_positions_alone(run, seen, folder):
         assert re.search(row, out), out
 
 
-def test_a_model_does_not_depend_on_the_others(run, seen, folder):
-    assert run("--encodings", "none", "learned")[0] == 0
-    first = seen.pop("learned")[1][TABLE]
-    assert run("--encodings", "learned", "--output", "alone")[0] == 0
-    assert torch.equal(seen["learned"][1][TABLE], first)
-
-
-def test_damaged_logs_are_named(run, folder):
-    assert run("--encodings", "none")[0] == 0
-    log = folder / "runs" / "seed-0" / "none" / "stage-1" / "log.json"
-    (log.parent.parent / "stage-1.bak").mkdir()
-    for content in ("[", "[]", "{}", '[{"loss": 1}]', None):
-        log.unlink() if content is None else log.write_text(content)
-        code, _, err = run("--encodings", "none")
-        assert code == 1, content
-        assert_states(err, "runs/seed-0/none", "log.json", "restore it")
-
-
 def test_trials_of_another_corpus_choose_no_rate(run, folder):
     arguments = ["--encodings", "rotary", "--learning-rates", "1e-3", "--trial-steps", "2"]
     assert run(*arguments, "--trials-only")[0] == 0
@@ -156,33 +138,3 @@ def test_processes_share_trials_and_runs(run, seen, folder):
     final = {run: [entry["eval_loss"] for entry in log if "eval_loss" in entry][-1] for run, log in logs.items()}
     gaps = [final["learned", seed] - final["rotary", seed] for seed in "01"]
     assert_states(row, f"{statistics.mean(gaps):.3f} ± {statistics.stdev(gaps):.3f}")
-
-
-def test_it_goes_on_where_it_was_stopped(run, seen, folder, monkeypatch):
-    begun = StageTrainer.training_step
-
-    def patched(self, *arguments):
-        if (self.args.output_dir.split(os.sep)[-2], self.state.global_step) == ("learned", 2):
-            raise KeyboardInterrupt
-        return begun(self, *arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(StageTrainer, "training_step", patched)
-        assert run("--encodings", "rotary", "learned")[0] == 130
-    assert not (folder / "runs" / "curves.png").exists()
-    code, _, err = run("--encodings", "rotary", "learned")
-    assert code == 0, err
-    batches, others = seen["rotary"][0], seen["learned"][0]
-    assert all(torch.equal(a["input_ids"], b["input_ids"]) for a, b in zip(batches, others, strict=True))
-
-
-def test_bad_arguments_are_named(run, folder):
-    assert run("--encodings", "relative")[0] == 2
-    code, _, err = run("--config", "missing.json")
-    assert code == 1
-    assert_states(err, "missing.json")
-    stage = "{length: 16, batch_size: 4, steps: 4, learning_rate: 1e-3}"
-    (folder / "stages.yaml").write_text(f"stages: [{stage}, {stage}]")
-    assert_states(run("--learning-rates", "1e-3")[2], "stages.yaml", "2 stages", "--learning-rates")
-    (folder / "stages.yaml").write_text("stages: []")
-    assert_states(run()[2], "stages.yaml", "stages")

@@ -57,13 +57,6 @@ def test_a_single_point_is_drawn_and_says_so(draw, tmp_path):
     assert (np.abs(middle - to_rgb(LOOKS[0][0])) < 0.02).all(-1).sum() >= 9
 
 
-def test_a_title_says_that_its_curves_are_flat(draw):
-    flat = {"training": [(0, 3.2), (1, 3.25)], "held out": [(1, 3.21)]}
-    figure = draw({"flat": flat, "zero (%)": {"held out": [(0, 0), (1, 0)]}} | panels(["training"]))
-    titles = [axes.get_title() for axes in figure.axes]
-    assert titles == ["flat\nflat: from 3.2 to 3.25", "zero\nflat: from 0 to 0", "loss", "accuracy"]
-
-
 def test_a_curve_looks_the_same_in_all_panels(draw):
     looks = [
         {line.get_label(): (line.get_color(), line.get_linestyle(), line.get_marker()) for line in axes.lines}
@@ -73,16 +66,3 @@ def test_a_curve_looks_the_same_in_all_panels(draw):
     assert len({color for color, _, _ in looks[1].values()}) == len({look[1:] for look in looks[1].values()}) == 10
     assert looks[0] == {name: look for name, look in looks[1].items() if name != "c"}
     assert looks[2]["rotary"] == looks[4]["rotary"] != looks[4]["x"]
-
-
-def test_losses_that_are_no_numbers_hide_no_flat_curve_and_make_none(draw):
-    nan, inf = float("nan"), float("inf")
-    figure = draw(
-        {"a": {"a": [(0, nan), (1, 2), (2, 2)]}, "b": {"a": [(0, inf), (1, 2), (2, 1)]}, "c": {"a": [(0, nan)] * 2}}
-    )
-    assert [axes.get_title() for axes in figure.axes] == ["a\nflat: from 2 to 2", "b", "c"]
-
-
-def test_more_curves_than_colours_differ(draw):
-    (axes, _) = draw(panels([f"seed {number}" for number in range(20)])).axes
-    assert len({(line.get_color(), line.get_fillstyle()) for line in axes.lines}) == 20

@@ -78,11 +78,6 @@ def test_values_of_a_table_are_strings_in_later_rows_too(tmp_path):
     assert load_data(path)["amount"][9_999:] == ["9999", "10010.5", ""]
 
 
-def test_dates_stay_strings(tmp_path):
-    rows = [{"label": "2019-03-04"}, {"label": "2019-03-05"}]
-    assert load_texts(write(tmp_path / "rows.jsonl", rows), ["label"]).to_list() == rows
-
-
 def test_fields_of_objects_and_numbers(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text('{"pair": {"de": "gut"}, "label": 1}\n{"pair": {"de": "\\ud83d"}, "label": "2"}', encoding="utf-8")
@@ -92,36 +87,11 @@ def test_fields_of_objects_and_numbers(tmp_path):
     assert_states(str(error.value), path, "line 1", "pair", "dict")
 
 
-def test_a_list_of_objects(tmp_path):
-    path = tmp_path / "rows.json"
-    path.write_text(json.dumps(ROWS, indent=1), encoding="utf-8")
-    assert load_texts(path, ["text", "label"]).to_list() == ROWS
-
-
 def test_a_file_that_has_changed_is_read_again_whatever_its_time(tmp_path):
     for text in "一二":
         (tmp_path / "rows.csv").write_text(f"text\n{text}\n", encoding="utf-8")
         os.utime(tmp_path / "rows.csv", (0, 0))
         assert load_data(tmp_path / "rows.csv", cache=tmp_path / "cache")["text"] == [text]
-
-
-def test_a_row_is_named_by_its_place_in_its_file(tmp_path):
-    (tmp_path / "a.csv").write_text("text\n好\n的\n", encoding="utf-8")
-    (tmp_path / "b.csv").write_text('text\n好\n""\n', encoding="utf-8")
-    with refused(TrainingError, tmp_path / "b.csv", "row 2"):
-        load_texts(tmp_path, ["text"])
-
-
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_a_table_without_rows_is_refused(tmp_path, suffix):
-    path = tmp_path / f"rows.{suffix}"
-    if suffix == "csv":
-        path.write_text("text,label\n")
-    else:
-        datasets.Dataset.from_dict({"text": []}, datasets.Features(text=datasets.Value("string"))).to_parquet(path)
-    for load in load_data, partial(load_texts, columns=["text"]):
-        with refused(TrainingError, path):
-            load(path)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import re
 import pytest
 import torch
 from decay import mean_products, upper_bound
-from helpers.messages import assert_states
 from helpers.script_process import run
 
 from modeling_roformer.rotary import inverse_frequencies, rotary_position_embeddings, rotate
@@ -69,20 +68,3 @@ def test_the_script_draws_and_prints_the_bounds(tmp_path):
     first, last = re.search(r"the bound is ([\d.]+) at distance 0, and ([\d.]+) at 3,000$", out.strip()).groups()
     assert (first, last) == (f"{bound(0, 16, 500):.2f}", f"{bound(3000, 16, 500):.2f}")
     assert picture.read_bytes().startswith(b"\x89PNG") and list(tmp_path.iterdir()) == [picture]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "facts"),
-    [
-        (["decay.png", "--head-dim", 7], ["--head-dim", 7]),
-        (["decay.png", "--theta", -3], ["--theta", -3]),
-        (["decay.png", "--longest", 0], ["--longest", 0, 1]),
-        (["decay.pdf"], ["decay.pdf", ".png"]),
-        (["missing/decay.png"], ["missing"]),
-    ],
-)
-def test_bad_input_is_named_on_one_line(run_here, tmp_path, arguments, facts):
-    code, out, err = run_here(SCRIPT, tmp_path, *arguments)
-    assert code == 1 and out == ""
-    assert_states(err, *facts)
-    assert not list(tmp_path.iterdir())

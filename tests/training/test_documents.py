@@ -7,14 +7,11 @@ import os
 import datasets
 import jieba
 import pytest
-from helpers.messages import refused
 from helpers.paths import REPOSITORY
 from hypothesis import given
 from hypothesis import strategies as st
 
 from modeling_roformer.tokenization import RoFormerTokenizer
-from modeling_roformer.training import load_tokenizer
-from modeling_roformer.training.errors import TrainingError
 from modeling_roformer.training.pretraining import documents
 from modeling_roformer.training.pretraining.documents import (
     piece_bounds,
@@ -40,11 +37,6 @@ def words():
 @pytest.fixture(scope="module")
 def characters():
     return RoFormerTokenizer(str(VOCAB), word_segmentation=None)
-
-
-def test_a_folder_with_a_tokenizer_alone_keeps_its_settings(characters, tmp_path):
-    characters.save_pretrained(tmp_path)
-    assert load_tokenizer(tmp_path).word_segmentation is None
 
 
 @pytest.fixture
@@ -89,35 +81,10 @@ def test_tables_and_files_that_are_one_document(write, tmp_path):
     assert found["text"][:] == ["第一行，\n第二行", "NA", "第一行\n\n第二行\n", "一，二"]
 
 
-def test_many_files_are_in_one_cache(write, tmp_path, monkeypatch):
-    monkeypatch.setattr(documents, "CHUNK", 4)  # characters in memory at once
-    for number in range(9):
-        write(f"{number}.txt", ["文" * number, str(number)])
-    found = read_documents([tmp_path / "corpus"], sample_by="document", cache=tmp_path / "cache")
-    assert found["text"][:] == [f"{'文' * number}\n{number}\n" for number in range(9)]
-    assert len(found.cache_files) == 1
-
-
 def test_a_file_that_has_changed_is_read_again(write, tmp_path):
     for text in "一二":
         os.utime(write("a.txt", [text]), (0, 0))
         assert read_documents([tmp_path / "corpus"], cache=tmp_path / "cache")["text"][:] == [text]
-
-
-def test_documents_that_are_refused(write, tmp_path):
-    def refusal(source, *facts, field="text"):
-        with refused(TrainingError, source, *facts):
-            read_documents([source], field, cache=tmp_path / "cache")
-
-    refusal(write("empty.txt", ["", " "]), "no text")
-    refusal(tmp_path / "missing.txt", "does not exist")
-    bad = write("bad.jsonl", TEXTS)
-    bad.write_bytes(bad.read_bytes() + b"{\n")
-    refusal(bad, "line 5", "JSON")
-    refusal(write("gbk.txt", TEXTS[:1], encoding="gb18030"), "line 1", "UTF-8")
-    refusal(write("a.jsonl", TEXTS), "'body'", "text", "--field", field="body")
-    datasets.Dataset.from_dict({"numbers": [[1]]}).to_parquet(tmp_path / "a.parquet")
-    refusal(tmp_path / "a.parquet", "row 1", "numbers", "list", field="numbers")
 
 
 def test_tokens_are_the_tokenizers_and_words_are_tokens(words, corpus):

@@ -9,12 +9,9 @@ import pytest
 import torch
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
-from helpers.script_process import kill_at
-from helpers.script_process import run as run_process
 from helpers.scripts import run_script
 from helpers.small_models import TINY
 from huggingface_hub import ModelCard
-from safetensors.torch import load_file
 from sklearn.metrics import accuracy_score, f1_score
 from transformers import AutoModelForSequenceClassification, Trainer, pipeline
 
@@ -107,11 +104,6 @@ def test_files_that_cannot_be_read(folder, file, lines, facts):
         read_glue("sst2", folder / "glue")
 
 
-def test_missing_files_are_named(folder):
-    with refused(TrainingError, folder / "glue", "qqp/train.tsv", "QQP/train.tsv"):
-        read_glue("qqp", folder / "glue")
-
-
 @pytest.mark.slow
 def test_the_script(folder):
     """All kinds of scores, in a process of its own."""
@@ -196,27 +188,3 @@ def test_a_trained_head_keeps_its_order_of_labels(folder, run):
                 assert score == pytest.approx(100 * accuracy_score(expected, answers))
             else:
                 assert score == pytest.approx(100 * f1_score(expected, answers, pos_label="1"))
-
-
-@pytest.mark.slow
-def test_a_killed_run_resumes_as_if_it_had_not_been_killed(folder):
-    words = ["--models", "roformer", "--data", "glue", "--tasks", "sst2", "--learning-rates", "1e-2"]
-    words += ["--batch-size", "4", "--epochs", "4", "--length", "16", "--seeds", "0", "1", "--output"]
-    script = SCRIPT.name
-    assert run_process(script, folder, *words, "whole")[0] == 0
-    kill_at(script, folder, "parts/.checkpoints/*/checkpoint-6/trainer_state.json", *words, "parts")
-    code, out, err = run_process(script, folder, *words, "parts", "--resume")
-    assert code == 0 and "checkpoint-6" in out, err
-    models = [load_file(folder / name / "roformer-sst2" / "model.safetensors") for name in ("whole", "parts")]
-    assert all(torch.equal(weight, models[1][name]) for name, weight in models[0].items())
-    assert (folder / "whole" / "results.json").read_text() == (folder / "parts" / "results.json").read_text()
-    assert not (folder / "parts" / ".checkpoints").exists()
-
-
-def test_bad_arguments_are_named(run):
-    code, _, err = run("--models", "bert", "./bert")
-    assert code == 1
-    assert_states(err, "--models", "name")
-    code, _, err = run("--data", "missing/folder/here")
-    assert code == 1
-    assert_states(err, "missing/folder/here")

@@ -7,10 +7,9 @@ import pytest
 import torch
 from helpers.messages import assert_states
 from helpers.paths import REPOSITORY
-from helpers.script_process import kill_at, run
+from helpers.script_process import run
 from helpers.small_models import TINY
 from huggingface_hub import ModelCard
-from safetensors.torch import load_file, save_file
 from transformers import pipeline
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerTokenizer
@@ -85,36 +84,7 @@ def test_without_training_the_card_tells_of_none(folder, run_here):
     assert "14 triplets" not in text and "learning rate" not in text and "scorer: cross" in text
 
 
-@pytest.mark.slow
-def test_a_killed_run_goes_on(folder):
-    words = ["--scorer", "bi", "--learning-rate", 1e-9, "--epochs", 9, "--patience", 2]  # nothing is learned
-    assert run(SCRIPT, folder, *arguments("whole", *words))[0] == 0
-    kill_at(SCRIPT, folder, "parts/seed-0/checkpoint-2/trainer_state.json", *arguments("parts", *words))
-    code, _, err = run(SCRIPT, folder, *arguments("parts", *words))
-    assert code == 1
-    assert_states(err, "parts", "--resume")
-    code, _, err = run(SCRIPT, folder, *arguments("parts", *words, "--resume"))
-    assert code == 0, err
-    whole, parts = (results(folder / name)["trained"]["0"] for name in ("whole", "parts"))
-    assert without_times(whole) == without_times(parts)
-    assert [entry["epoch"] for entry in parts["log"]] == [entry["epoch"] for entry in whole["log"]]
-    models = [load_file(folder / name / "model" / "model.safetensors") for name in ("whole", "parts")]
-    assert all(torch.equal(weight, models[1][name]) for name, weight in models[0].items())
-    code, _, err = run(SCRIPT, folder, *arguments("parts", *words, "--seeds", 1, "--resume"))
-    assert code == 1
-    assert_states(err, "parts", "different seeds")
-
-
 def test_unusable_input_is_named_on_one_line(folder, run_here):
     code, _, err = run_here(SCRIPT, folder, "base", "--train", "none.jsonl", "--output", "bad")
     assert code == 1
     assert_states(err, "finetune_triplet: ", "none.jsonl")
-    shutil.copytree(folder / "base", folder / "damaged")
-    weights = load_file(folder / "base" / "model.safetensors")
-    first = "roformer.embeddings.word_embeddings.weight"
-    save_file(
-        weights | {first: weights[first] * float("nan")}, folder / "damaged" / "model.safetensors", {"format": "pt"}
-    )
-    code, _, err = run_here(SCRIPT, folder, "damaged", "--train", "triplets.jsonl", "--output", "nan")
-    assert code == 1 and not (folder / "nan" / "model").exists()
-    assert_states(err, "not finite")

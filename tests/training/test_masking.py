@@ -112,33 +112,3 @@ def test_shares(tokenizer):
     other = ids[masked][~stays & (ids[masked] != tokenizer.mask_token_id)]
     assert len(set(other.tolist())) > 0.9 * len(other) and not set(other.tolist()) & set(tokenizer.all_special_ids)
     assert other.min() < 200 and other.max() > 11_800
-
-
-def test_words_are_masked_whole(tokenizer):
-    batch = MaskingCollator(tokenizer)([make_piece(document, length=120, word=3) for document in range(50)])
-    chosen = (batch["labels"][:, 1:-1] != -100).view(50, 40, 3)
-    assert (chosen.all(-1) == chosen.any(-1)).all() and 200 < chosen.any(-1).sum() < 400
-    # Which tokens of a word become [MASK] is drawn for each, as in BERT.
-    replaced = (batch["input_ids"][:, 1:-1] == tokenizer.mask_token_id).view(50, 40, 3)
-    assert (replaced.any(-1) & ~replaced.all(-1)).any()
-
-
-def test_other_shares(tokenizer):
-    rows = [make_piece(document) for document in range(100)]
-    batch = MaskingCollator(tokenizer, share=0.5, replaced=1, random=0)(rows)
-    chosen = batch["labels"] != -100
-    assert 4500 < chosen.sum() < 5500 and (batch["input_ids"][chosen] == tokenizer.mask_token_id).all()
-    # A piece may bring its own share; what a lower share masks, a higher one masks too.
-    more = MaskingCollator(tokenizer, share=0.5)([{**row, "share": 0.8} for row in rows])["labels"] != -100
-    assert 7500 < more.sum() < 8500 and (more | ~chosen).all()
-
-
-def test_short_pieces_are_padded_and_have_a_label(tokenizer):
-    rows = [make_piece(document, length=1 + document % 5) for document in range(100)]
-    rows[0]["word_starts"][:] = False  # within a word that is longer than a piece
-    batch = MaskingCollator(tokenizer, share=0.01)(rows)
-    assert batch["input_ids"].shape == (100, 7)
-    assert (batch["attention_mask"].sum(1) == torch.arange(100) % 5 + 3).all()
-    assert ((batch["labels"] != -100).sum(1) >= 1).all()
-    padding = batch["attention_mask"] == 0
-    assert (batch["input_ids"][padding] == tokenizer.pad_token_id).all() and (batch["labels"][padding] == -100).all()

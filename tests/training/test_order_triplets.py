@@ -122,33 +122,6 @@ def test_a_model_without_positions_tells_nothing(run, tmp_path):
         assert (difference < 1e-4 * spread) == (positions == "none"), (difference, spread)
 
 
-def test_triplets_that_tokens_or_repetition_tell_are_left_out(monkeypatch):
-    monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    from order_triplets import TfidfVectorizer, triplets_of
-
-    class Tokenizer:
-        """A token for each character, but one for the end of a sentence before 甲."""
-
-        def num_special_tokens_to_add(self, pair):
-            return 3
-
-        def __call__(self, text, **_):
-            return {"input_ids": [*text.replace("。甲", "甲")]}
-
-    def found(characters, seed=0):  # 8 tokens for each text: 3 or 4 sentences of A, 4 of B
-        sentences = [f"{character}。" for character in characters]
-        vectorizer = TfidfVectorizer(analyzer="char").fit(sentences)
-        return [texts[19] for texts in triplets_of(sentences, [19], Tokenizer(), vectorizer, random.Random(seed))]
-
-    assert sorted((a, b) for a, b, _ in found("乙丙丁戊己庚辛壬")) == [
-        ("乙。丙。丁。", "戊。己。庚。辛。"),
-        ("乙。丙。丁。戊。", "己。庚。辛。壬。"),
-    ]
-    assert not found("乙丙丁戊己戊庚")  # 戊 is twice in B
-    crossing = [texts for seed in range(40) for texts in found("乙丙丁戊己庚辛甲", seed) if "甲" in texts[1]]
-    assert 10 < len(crossing) < 40 and not any(c.startswith("甲") for _, _, c in crossing)
-
-
 @settings(deadline=None)
 @given(number=st.integers(3, 12), seed=st.integers(0, 999))
 def test_neighbours_of_another_order_are_about_as_similar(number, seed):
@@ -176,9 +149,6 @@ def test_bad_input_is_named_and_nothing_is_written(run, tmp_path):
         assert code == 1 and not (tmp_path / "order").exists()
         return err
 
-    assert_states(refusal(["没有条文的文章"], texts[:4]), "laws.jsonl.gz")
     assert_states(refusal(texts, texts), "laws.jsonl.gz", "held_out.jsonl.gz", "--validation")
     assert_states(refusal(texts[:30], texts[30:32], test=500), "--test", 500, 2)
     assert_states(refusal(texts[:30], texts[30:], "--length", 8), "--train", "--length")
-    assert_states(refusal(texts[:30], texts[30:], train=9), "--train", 10)
-    assert_states(refusal(texts[:30], texts[30:], tokenizer=tmp_path / "missing"), "missing", "does not exist")

@@ -4,19 +4,16 @@ import json
 import math
 import re
 import statistics
-from itertools import product
 
 import pytest
 import torch
 from encoder import Encoder, SelfAttention, Sizes
-from helpers.messages import assert_states, refused
+from helpers.messages import assert_states
 from helpers.properties import max_examples
-from helpers.script_process import kill_at, run
+from helpers.script_process import run
 from hypothesis import given
 from hypothesis import strategies as st
 from position_encodings import ENCODINGS
-
-from modeling_roformer.training import NotFinite
 
 SCRIPT = "paper/position_laboratory/compare.py"
 D, HEADS = 6, 2  # width of a head, how many
@@ -239,17 +236,6 @@ def test_encodings_are_compared(folder):
     assert (folder / "whole" / "encodings.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.slow
-def test_a_killed_run_goes_on(folder, run_here):
-    assert run_here(SCRIPT, folder, *arguments("whole", *SEVERAL))[0] == 0
-    kill_at(SCRIPT, folder, "parts/shaw-0/checkpoint-*/trainer_state.json", *arguments("parts", *SEVERAL))
-    code, _, err = run(SCRIPT, folder, *arguments("parts", *SEVERAL, "--resume"))
-    assert code == 0, err
-    whole, parts = results(folder / "whole"), results(folder / "parts")
-    for name, seed in product(NAMES, "01"):
-        assert parts[name][seed]["measured"] == whole[name][seed]["measured"]
-
-
 def test_encoders_differ_in_positions_alone():
     """All start with the same weights, except for what an encoding learns, and masks depend on seed and number."""
     from compare import MaskedTexts
@@ -276,15 +262,6 @@ def test_the_loss_is_the_mean_over_masked_characters_if_there_are_any():
     assert loss == 0 and all(p.grad is None or not p.grad.any() for p in model.parameters())
 
 
-def test_a_loss_that_is_not_finite_where_it_is_measured():
-    from compare import measure
-
-    model = randomised(Encoder(SIZES, ENCODINGS["t5"]))
-    next(model.parameters()).data.fill_(torch.nan)
-    with refused(NotFinite, "loss", 16, "nan"):
-        measure(model, dict.fromkeys(("input_ids", "labels"), torch.zeros(32, dtype=torch.long)), 16, 2)
-
-
 def test_measuring_is_per_masked_character():
     from compare import measure
 
@@ -296,17 +273,3 @@ def test_measuring_is_per_masked_character():
         logits = model(ids.view(3, 16))["logits"].flatten(0, 1)[:7]
     assert found["loss"] == pytest.approx(torch.nn.functional.cross_entropy(logits, ids[:7]).item(), abs=1e-5)
     assert found["accuracy"] == (logits.argmax(-1) == ids[:7]).float().mean().item()
-
-
-@pytest.mark.parametrize(
-    ("more", "code", "facts"),
-    [
-        (["--length", 16], 1, ["text.txt", 78, "--length 16"]),
-        (["--hidden-size", 10], 2, ["--hidden-size", 10, "--heads", 2]),
-        (["--encodings", "fixed"], 2, ["'fixed'"]),
-    ],
-)
-def test_bad_arguments_are_named(folder, run_here, more, code, facts):
-    found, _, err = run_here(SCRIPT, folder, *arguments("runs", *more))
-    assert found == code and not (folder / "runs").exists()
-    assert_states(err, *facts)

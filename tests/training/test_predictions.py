@@ -10,7 +10,6 @@ from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from helpers.messages import assert_states, refused
 from matplotlib import font_manager
-from sklearn.metrics import classification_report
 
 from modeling_roformer.training import ClassPredictions, TrainingError, check_predictions_file
 from modeling_roformer.training.finetuning.confusion import draw_confusion, font_with
@@ -45,19 +44,6 @@ def test_a_file_has_every_text_with_its_class_and_its_probability(found, tmp_pat
         assert line["predicted"] == row["predicted"] == NAMES[best]
         probability = math.exp(LOGITS[number][best]) / sum(math.exp(value) for value in LOGITS[number])
         assert line["score"] == float(row["score"]) == pytest.approx(probability, abs=1e-6)
-
-
-def test_the_table_has_the_figures_of_scikit_learn(found, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
-    found.print_table()
-    lines = capsys.readouterr().out.splitlines()
-    report = classification_report(
-        LABELS, LOGITS.argmax(-1), labels=[0, 1, 2], target_names=NAMES, output_dict=True, zero_division=0
-    )
-    for name in NAMES:
-        (line,) = (line for line in lines if name in line)
-        figures = [f"{report[name][of]:.3f}" for of in ("precision", "recall", "f1-score")]
-        assert line.replace("│", " ").split()[2:] == [*figures, f"{report[name]['support']:.0f}"]
 
 
 def test_one_class_for_all_is_told(found, capsys):
@@ -126,7 +112,7 @@ def test_the_picture_counts_each_class(found, tmp_path, monkeypatch):
             assert drawn[row, column] == np.count_nonzero((row == LABELS) & (column == predicted))
 
 
-def test_a_file_that_cannot_be_written_is_named_before_the_training(tmp_path, monkeypatch):
+def test_a_file_that_would_be_replaced_is_named_before_the_training(tmp_path):
     data = tmp_path / "reviews.csv"
     data.write_text("text,label\n", encoding="utf-8")
     check_predictions_file(tmp_path / "new" / "folder" / "found.csv")
@@ -138,7 +124,3 @@ def test_a_file_that_cannot_be_written_is_named_before_the_training(tmp_path, mo
         check_predictions_file(data, [None, "name/on-the-hub", data], replace=True)
     with refused(TrainingError, tmp_path):
         check_predictions_file(tmp_path)
-    with refused(TrainingError, "/proc/found.csv"):
-        check_predictions_file("/proc/found.csv")
-    with refused(TrainingError, data / "found.csv"):  # below a file
-        check_predictions_file(data / "found.csv")

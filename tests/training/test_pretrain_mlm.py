@@ -129,22 +129,13 @@ def test_bad_arguments_are_named(run, folder):
     (folder / "empty.txt").touch()
     before = os.listdir(folder)
     fresh = ["--tokenizer", VOCAB, "--output", "run"]
-    assert_states(refusal("--tokenizer", "./nowhere", "--output", "run"), "./nowhere")
-    assert_states(refusal("--from", "./nowhere", "--tokenizer", VOCAB, "--output", "run"), "./nowhere")
-    assert_states(refusal("--from", LEGACY / "word", "--output", "run"), LEGACY / "word", "config.json", "convert")
     assert_states(refusal(*fresh, "--config", "stages.yaml"), "stages.yaml", "JSON")
     (folder / "config.json").write_text('{"hidden": 16}')
     assert_states(refusal(*fresh, "--config", "config.json"), "RoFormerConfig", "hidden")
-    (folder / "config.json").write_text('{"hidden_size": 15}')
-    assert_states(refusal(*fresh, "--config", "config.json"), "hidden_size", 15)
     assert_states(refusal("--from", "gpt", "--output", "run"), "gpt", "decoder")
     assert_states(refusal("--from", "wobert", "--output", "run"), "wobert", "`roformer convert --as roformer`")
     other = ["--from", "word", "--tokenizer", LEGACY / "character" / "vocab.txt", "--output", "run"]
     assert_states(refusal(*other), "word", "vocabulary", "--tokenizer", "`roformer vocab-init`")
     assert_states(refusal("--from", "bare", *fresh), "bare", "vocabulary", "`roformer vocab-init`")
-    (folder / "stages.yaml").write_text(STAGES.replace("steps: 3", "step: 3"))
-    assert_states(refusal(*fresh), "stages.yaml", "stage 2", "step")
-    (folder / "stages.yaml").write_text(STAGES)
-    assert_states(refusal(*fresh, "--corpus", "missing.txt"), "missing.txt")
     assert_states(refusal(*fresh, "--eval", "empty.txt"), "empty.txt")
     assert run("--output", "run")[0] == 2  # argparse's own, where an option is missing

@@ -38,11 +38,6 @@ def test_a_run_is_recorded_and_resumed(tmp_path, text):
         assert run.results == {"0": {"accuracy": 0.5}}
 
 
-def test_resuming_begins_a_run_in_a_new_folder(tmp_path, text):
-    with start_run(tmp_path / "run", SETTINGS, {"train": text}, resume=True) as run:
-        assert run.results == {}
-
-
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_folder_with_other_files_is_refused(tmp_path, resume):
     (tmp_path / "photo.png").touch()
@@ -115,13 +110,6 @@ def test_results_that_are_not_finite_are_not_written(tmp_path):
         with pytest.raises(ValueError):
             run.save_results()
     assert not (tmp_path / "results.json").exists()
-
-
-def test_damaged_results_are_named(tmp_path):
-    with start_run(tmp_path, {}, {}):
-        (tmp_path / "results.json").write_text("[", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"results.json cannot be read"), start_run(tmp_path, {}, {}, resume=True):
-        pass
 
 
 def test_an_unfinished_checkpoint_is_passed_over(tmp_path):

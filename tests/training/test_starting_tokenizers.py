@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 from modeling_roformer import RoFormerTokenizer
 from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.tf_exporter import export_tf
-from modeling_roformer.training import TrainingError, load_tokenizer
+from modeling_roformer.training import load_tokenizer
 
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
 TEXT = "听见A和a，明月Z"
@@ -67,10 +67,3 @@ def test_an_exported_tokenizer_and_an_option_decide_over_the_vocabulary(tmp_path
     export_tf(tmp_path / "saved", tmp_path / "exported")
     assert load_tokenizer(tmp_path / "exported").do_lower_case
     assert load_tokenizer(folder, do_lower_case=True).do_lower_case
-
-
-def test_a_damaged_configuration_is_named(tmp_path):
-    folder = cased(tmp_path / "legacy")
-    edit_config(folder, hidden_size="wide")
-    with pytest.raises(TrainingError, match=r"bert_config\.json"):
-        load_tokenizer(folder)

@@ -138,26 +138,6 @@ def test_triplets_that_share_a_text_are_in_one_block_but_for_its_last():
     assert len(blocks_of(rings)) == 7
 
 
-@pytest.mark.slow
-def test_no_text_is_left_whole_where_the_other_is_cut(run, tmp_path):
-    """The longer of a whole and a cut text would be the one that was shorter, and A's length would tell which."""
-    some = random.Random(0)
-    texts = []
-    for matter in MATTERS:
-        lines = make_statute(matter).split("\n")
-        long = "".join(some.sample(MATTERS, 20)) * some.randint(1, 3)
-        texts.append("\n".join(f"{line[:-1]}，{matter}{long}。" if "保护" in line else line for line in lines))
-    code, _, err = run(texts, "--least", 30, "--most", 4000, "--test", 10, "--validation", 4)
-    assert code == 0, err
-    whole = {}  # the last sentence of a half begins so
-    for part in ("train", "validation", "test"):
-        for triplet in read(tmp_path, part):
-            assert triplet["B"].endswith("。") and triplet["C"].endswith("。")
-            for name in "BC":
-                whole.setdefault(matter_of(triplet[name]), []).append(triplet[name].count("管理机关"))
-    assert all(max(counts) < 6 for counts in whole.values())
-
-
 @pytest.mark.parametrize(
     ("matter", "other", "one"),
     [
@@ -178,17 +158,6 @@ def test_titles_of_one_matter_are_told(matter, other, one, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_same_seed_makes_the_same_triplets_and_another_does_not(run, tmp_path):
-    texts = [make_statute(matter) for matter in MATTERS]
-    assert run(texts)[0] == 0
-    first = read(tmp_path, "test")
-    for seed, same in ((0, True), (1, False)):
-        (tmp_path / "statutes").rename(tmp_path / f"before-{seed}")
-        assert run(texts, *SIZES, "--seed", seed)[0] == 0
-        assert (read(tmp_path, "test") == first) == same
-
-
-@pytest.mark.slow
 def test_of_near_duplicates_one_is_used(run, tmp_path):
     texts = [make_statute(matter) for matter in MATTERS]
     copies = [text.replace("杭州市", "宁波市") for text in texts]
@@ -196,19 +165,6 @@ def test_of_near_duplicates_one_is_used(run, tmp_path):
     assert code == 0, err
     begun = [triplet["A"] for part in ("train", "validation", "test") for triplet in read(tmp_path, part)]
     assert len(begun) == len(set(begun)) <= len(MATTERS)
-
-
-@pytest.mark.slow
-def test_of_statutes_with_one_title_one_is_used(run, tmp_path):
-    texts = [make_statute(matter) for matter in MATTERS]
-    title = re.compile("^.*")
-    versions = [
-        title.sub(f"杭州市{matter}管理条例（2020年修正）", make_statute(matter, "宁波市")) for matter in MATTERS
-    ]
-    code, _, err = run([*texts, *versions])
-    assert code == 0, err
-    begun = [triplet["A"] for part in ("train", "validation", "test") for triplet in read(tmp_path, part)]
-    assert len({matter_of(text) for text in begun}) == len(begun) <= len(MATTERS)
 
 
 @pytest.mark.slow
@@ -234,23 +190,4 @@ def test_bad_input_is_named_and_nothing_is_written(run, tmp_path):
     few = [make_statute(matter) for matter in MATTERS[:8]]
     assert_states(refusal(few), 8, 10, 4, "--test")
     assert_states(refusal(few, *SIZES, "--least", 100_000), "--least")
-    assert_states(refusal(few, *SIZES, "--articles", 1), "--articles", "at least 2")
-    (tmp_path / "bare").mkdir()
-    (tmp_path / "bare" / "config.json").write_text("{}")
-    for place, words in (("missing", ["missing", "does not exist"]), ("bare", ["bare", "no tokenizer"])):
-        assert_states(refusal(few, *SIZES, tokenizer=tmp_path / place), *words)
     assert_states(refusal([make_statute(matter) for matter in MATTERS], *SIZES, "--train", 1), "--train", "two")
-    assert_states(refusal(few, *SIZES, "--least", 401), "--most", 400, "--least", 401)
-
-
-@pytest.mark.slow
-def test_two_statutes_of_two_levels_give_no_triplet(run, tmp_path):
-    """There is nothing to choose from."""
-    levels = [make_statute(matter, ("杭州市", "浙江省")[i % 2]) for i, matter in enumerate(MATTERS[:20])]
-    two = ("--test", 2, "--validation", 2, "--seed")
-    codes = [run(levels, *SIZES, *two, seed, "--output", f"of {seed}") for seed in range(6)]
-    for seed, (code, _, err) in enumerate(codes):
-        if code:
-            assert_states(err, "no triplet for", "level", "--least")
-        assert (tmp_path / f"of {seed}").exists() == (not code)
-    assert 0 < sum(code for code, *_ in codes) < 6

@@ -48,11 +48,6 @@ def test_the_last_checkpoints_are_averaged(tmp_path):
     for last, mean in (1, 6.0), (2, 4.0), (3, 3.0), (9, 3.0):
         average = average_checkpoints(tmp_path, last)
         assert torch.equal(average["a"], torch.full((2,), mean)) and average["b"].dtype == torch.bfloat16
-    for content in (bytes(100), None):
-        weights = tmp_path / "checkpoint-4" / "model.safetensors"
-        weights.write_bytes(content) if content else weights.unlink()
-        with refused(TrainingError, weights, "remove"):
-            average_checkpoints(tmp_path, 2)
     with refused(TrainingError, tmp_path / "empty", "no checkpoint"):
         average_checkpoints(tmp_path / "empty", 2)
 
@@ -63,14 +58,6 @@ def test_parts_share_no_value():
     assert not {*train["source"]} & {*test["source"]} and len(test) == 12
     assert sorted([*train["number"], *test["number"]]) == list(range(60))
     assert split_by(rows, "source", 0.2)[1]["number"] == test["number"] != split_by(rows, "source", 0.2, 1)[1]["number"]
-
-
-def test_a_language_of_a_data_set_is_a_column(tmp_path):
-    pairs = [{"translation": {"de": "eins", "en": "one"}}, {"translation": {"de": "zwei", "en": "two"}}]
-    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
-    columns = {"source": "translation.de", "target": "translation.en"}
-    found = load_texts(tmp_path / "pairs.jsonl", columns, cache=tmp_path)
-    assert found[:] == {"source": ["eins", "zwei"], "target": ["one", "two"]}
 
 
 @pytest.fixture(scope="module")

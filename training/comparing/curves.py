@@ -10,8 +10,6 @@ from typing import Any
 
 from modeling_roformer.files import write_whole
 
-from ..errors import TrainingError
-
 Points = Sequence[tuple[float, ...]]  # x, y and, for a band, its lower and upper end
 LEARNING_CURVES = {"training loss": "loss", "validation loss": "eval_loss", "validation accuracy": "eval_accuracy"}
 _STAGE = re.compile(r"stage-([1-9]\d*)")
@@ -96,19 +94,13 @@ def stage_folders(output: str | Path) -> dict[int, Path]:
 
 def read_logs(output: str | Path) -> tuple[list[dict], list[int]]:
     """Return the log entries of all finished stages of a run, with steps counted over all stages, and each stage's last
-    step.
-
-    Raises a TrainingError if a log is damaged.
-    """
+    step."""
     entries, ends = [], []
     for path in filter(Path.exists, (folder / "log.json" for folder in stage_folders(output).values())):
         begun = ends[-1] if ends else 0
-        try:
-            log = json.loads(path.read_text(encoding="utf-8"))
-            entries += [{**entry, "step": entry["step"] + begun} for entry in log]
-            ends.append(max(entry["step"] for entry in entries))
-        except (ValueError, LookupError, TypeError, RecursionError):
-            raise TrainingError(f"{path} is damaged: restore it, or train in another folder") from None
+        log = json.loads(path.read_text(encoding="utf-8"))
+        entries += [{**entry, "step": entry["step"] + begun} for entry in log]
+        ends.append(max(entry["step"] for entry in entries))
     return entries, ends
 
 

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -97,7 +96,7 @@ class ClassPredictions:
 
 
 def check_predictions_file(file: str | Path, sources: Sequence[str | Path | None] = (), replace: bool = False) -> None:
-    """Check, before hours of training, that a file of predictions can be written.
+    """Check, before hours of training, that a file of predictions would replace no other file.
 
     Args:
         file: the file. Folders that are missing are made when it is written.
@@ -112,9 +111,3 @@ def check_predictions_file(file: str | Path, sources: Sequence[str | Path | None
             raise TrainingError(f"{file} is a folder: name a file for the predictions")
         if not replace or any(source and Path(source).exists() and file.samefile(source) for source in sources):
             raise TrainingError(f"{file} exists: name a new file for the predictions")
-    folder = next(place for place in file.absolute().parents if place.exists())
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise TrainingError(f"{file} cannot be written: {folder}: {error.strerror}") from None
