@@ -88,7 +88,10 @@ def in_turn(calls: dict[str, Callable], runs: int, progress: Callable[[str], Non
     """Return the prefill and the step of each model, as measurements. They run in turns, after one warm-up call
     each."""
     found = measure.in_rounds(calls, runs, lambda name, run: progress(f"{name}, run {run} of {runs}"))
-    return {name: tuple(measure.Measurement([*times]) for times in zip(*of, strict=True)) for name, of in found.items()}
+    return {
+        name: tuple(measure.Measurement([*times]) for times in zip(*turns, strict=True))
+        for name, turns in found.items()
+    }
 
 
 def measure_speed(models: dict, chosen: argparse.Namespace, progress: Callable[[str], None]) -> Table:

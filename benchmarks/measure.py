@@ -145,7 +145,11 @@ def to_json(table: Table) -> dict:
             statistics.quantiles(found.values, method="inclusive") if len(found.values) > 1 else found.values * 3
         )
         figures = {"median": middle, "quartiles": [low, high]}
-        return {"text": str(found), **{name: rounded(of) for name, of in figures.items()}, "runs": len(found.values)}
+        return {
+            "text": str(found),
+            **{name: rounded(value) for name, value in figures.items()},
+            "runs": len(found.values),
+        }
 
     rows = zip(*(column.cells for column in table.columns), strict=True)
     return {

@@ -190,8 +190,8 @@ def retrieval_by_length(picture: Path) -> None:
     words, retriever, folders = {}, {}, sorted(filter(Path.is_dir, (RUNS / "articles").iterdir()))
     articles = np.array(blocks_beside(folders))
     for folder in folders:
-        for name, of in saved_in(folder).items():
-            ranks = np.array(of[""]["ranks"])  # 0: not found
+        for name, seeds in saved_in(folder).items():
+            ranks = np.array(seeds[""]["ranks"])  # 0: not found
             found = np.where((ranks > 0) & (ranks <= 10), 1 / np.maximum(ranks, 1), 0)
             if name == "before training":
                 retriever[saved_in(folder, "settings.json")["settings"]["max_length"]] = found
@@ -203,10 +203,11 @@ def retrieval_by_length(picture: Path) -> None:
         figure = Figure(figsize=(9.4, 5), layout="constrained")
         bars, lines = figure.subplots(1, 2)
         for place, (name, found) in enumerate(rows.items()):
-            of = paired_bootstrap(found, np.zeros(len(found)), articles)
+            interval = paired_bootstrap(found, np.zeros(len(found)), articles)
             look = {"color": "#DDDDDD", "hatch": "/", "edgecolor": GREY} if name in words else {"color": BLUE}
-            bars.barh(place, of.mean, xerr=[[of.mean - of.low], [of.high - of.mean]], capsize=5, **look)
-            bars.text(1.03, place, f"{of.mean:.3f}", va="center")
+            error = [[interval.mean - interval.low], [interval.high - interval.mean]]
+            bars.barh(place, interval.mean, xerr=error, capsize=5, **look)
+            bars.text(1.03, place, f"{interval.mean:.3f}", va="center")
         bars.set(title="mrr@10, with 95 % intervals", xlim=(0, 1), yticks=range(len(rows)), yticklabels=rows)
         bars.set_xlabel("BM25 and TF-IDF read whole articles")
         bars.invert_yaxis()
@@ -228,7 +229,9 @@ def means(picture: Path, runs: Mapping[str, Collection], curves: Mapping[str, Ca
 
     if len({*map(len, runs.values())}) > 1:
         raise TrainingError(f"{picture.stem}: kept runs of some seeds are missing in {RUNS}: restore them")
-    panels = {title: {name: mean_curve(map(of, found)) for name, found in runs.items()} for title, of in curves.items()}
+    panels = {
+        title: {name: mean_curve(map(curve, found)) for name, found in runs.items()} for title, curve in curves.items()
+    }
     seeds = max(map(len, runs.values()))
     steps = f"step (bands: range of {seeds} seeds)" if seeds > 1 else "step (one seed)"
     draw_panels(picture, panels, xlabel=dict(zip(panels, (steps, *(xlabels or [steps])), strict=True)))
@@ -239,7 +242,7 @@ def characters(picture: Path) -> None:
     from run_curves import smooth
 
     folders = {name: sorted((RUNS / "characters").glob(f"seed-*/{name}")) for name in VARIANTS}
-    runs = {TITLES.get(name, name): [saved_in(folder)["log"] for folder in of] for name, of in folders.items()}
+    runs = {TITLES.get(name, name): [saved_in(folder)["log"] for folder in found] for name, found in folders.items()}
     curves = {
         "training loss, smoothed (nats per token)": lambda log: smooth(points(log, "loss")),
         "validation loss (nats per token)": lambda log: points(log, "eval_loss"),
@@ -267,7 +270,7 @@ def laboratory(picture: Path) -> None:
             (length << number, found["accuracy"]) for number, found in enumerate(run["measured"]) if found
         ],
     }
-    runs = {name: of.values() for name, of in saved_in(RUNS / "laboratory").items()}
+    runs = {name: seeds.values() for name, seeds in saved_in(RUNS / "laboratory").items()}
     means(picture, runs, curves, "length in characters")
 
 

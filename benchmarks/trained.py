@@ -86,10 +86,10 @@ def triplets(*folders: Path) -> dict[str, Table]:
     for name, folder in by_name(folders).items():
         found = saved_in(folder, "settings.json")
         settings[name] = found["settings"] | found["data"]
-        for row, of in saved_in(folder).items():
-            saved.setdefault(name if row == "trained" else row, of)  # baselines give the same in each run
+        for row, seeds in saved_in(folder).items():
+            saved.setdefault(name if row == "trained" else row, seeds)  # baselines give the same in each run
     refuse_other_settings([*settings.values()], ("train", "validation", "test", "scorer", "batch_size", "bf16"))
-    runs = {name: of["max_length"] for name, of in settings.items() if of["epochs"]}
+    runs = {name: run["max_length"] for name, run in settings.items() if run["epochs"]}
     names = sorted(saved, key=lambda name: (name in settings, name in runs, name.rpartition("-")[0], runs.get(name, 0)))
     accuracy = Table("accuracy, %", "seeds", "validation", "test")
     for name in names:
@@ -117,8 +117,8 @@ def order(*folders: Path) -> dict[str, Table]:
         encoding, _, length = name.rpartition("-")
         runs[encoding, int(length)], found = saved_in(folder)["trained"], saved_in(folder, "settings.json")
         settings.setdefault(length, []).append(found["settings"] | found["data"])
-    for of in settings.values():
-        refuse_other_settings(of, ("train", "validation", "test", "scorer", "epochs", "batch_size", "bf16"))
+    for runs_of_length in settings.values():
+        refuse_other_settings(runs_of_length, ("train", "validation", "test", "scorer", "epochs", "batch_size", "bf16"))
     return tables(runs, saved_in(folders[0].parent, "statutes.json")["test"])
 
 
@@ -177,24 +177,25 @@ def retrieval(*folders: Path) -> dict[str, Table]:
     saved, settings, encoders = {}, {}, {}
     for name, folder in by_name(folders).items():
         found = saved_in(folder, "settings.json")
-        settings[name] = of_run = found["settings"] | found["data"]
-        length, is_trained = of_run["max_length"], of_run["epochs"] > 0
-        for own, of in saved_in(folder).items():
+        settings[name] = run = found["settings"] | found["data"]
+        length, is_trained = run["max_length"], run["epochs"] > 0
+        for own, seeds in saved_in(folder).items():
             if own in ("before training", "trained"):
                 own = f"{name}, {own}" if is_trained else name
-                encoders[own] = (length, name.removesuffix(f"-{length}") if is_trained else of_run["model"])
+                encoders[own] = (length, name.removesuffix(f"-{length}") if is_trained else run["model"])
             elif own.endswith(" tokens") and is_trained:
                 own = f"{own} of {name}"
-            if own in encoders or of not in saved.values():  # word search gives the same in each run
-                saved[own] = of
+            if own in encoders or seeds not in saved.values():  # word search gives the same in each run
+                saved[own] = seeds
     alike = ("learning_rate", "batch_size", "epochs", "hard_epochs", "negatives", "hard_negatives", "train")
-    refuse_other_settings([of for of in settings.values() if of["epochs"]], alike)  # the table has the precision
+    trained_runs = [run for run in settings.values() if run["epochs"]]
+    refuse_other_settings(trained_runs, alike)  # not in the precision, which the table has
     refuse_other_settings([*settings.values()], ("test", "validation", "passages"))
     table = Table("", "seeds", "trained in", *RETRIEVAL_METRICS)
     means = {}  # of the reciprocal rank of each question and of whether it is among 100, over the seeds
-    for name, of in saved.items():
+    for name, seeds in saved.items():
         run, trained, _ = name.rpartition(", trained")
-        results, precision = [*of.values()], "bfloat16" if trained and settings[run]["bf16"] else "float32"
+        results, precision = [*seeds.values()], "bfloat16" if trained and settings[run]["bf16"] else "float32"
         scores = [spread([result["test"][metric] for result in results], ".3f") for metric in RETRIEVAL_METRICS]
         table.add_row(name, *((str(len(results)), precision) if trained else ("", "")), *scores)
         if name in encoders and not name.endswith(", before training"):
@@ -219,19 +220,19 @@ def positions(*folders: Path) -> dict[str, Table]:
     runs, rates, settings = {}, {}, []
     for run in (folder / name for name in ENCODINGS for folder in folders if (folder / name).exists()):
         found = saved_in(run, "settings.json")
-        of = found["settings"] | found["data"]
-        *earlier, last = of["stages"]
+        recorded = found["settings"] | found["data"]
+        *earlier, last = recorded["stages"]
         _, ends = read_logs(run)
-        if len(ends) != len(of["stages"]) or ends[-1] != sum(stage["steps"] for stage in of["stages"]):
+        if len(ends) != len(recorded["stages"]) or ends[-1] != sum(stage["steps"] for stage in recorded["stages"]):
             sys.exit(f"{run} is not finished, or has stages of another run: resume it, or leave it out")
-        if of["seed"] in runs.setdefault(run.name, {}):
+        if recorded["seed"] in runs.setdefault(run.name, {}):
             sys.exit(f"two folders have a run of {run.name} with the same seed: leave out one of them")
         if rates.setdefault(run.name, last["learning_rate"]) != last["learning_rate"]:
             sys.exit(f"the runs of {run.name} differ in the learning rate: they cannot be compared")
-        runs[run.name][of["seed"]] = run_curves(run)
+        runs[run.name][recorded["seed"]] = run_curves(run)
         # Encodings differ in the learning rate, and in these fields of the model.
-        model = {name: value for name, value in of["model"].items() if name not in OF_ENCODING}
-        settings.append(of | {"model": model, "stages": [*earlier, last | {"learning_rate": None}], "seed": None})
+        model = {name: value for name, value in recorded["model"].items() if name not in OF_ENCODING}
+        settings.append(recorded | {"model": model, "stages": [*earlier, last | {"learning_rate": None}], "seed": None})
     refuse_other_settings(settings)
     return tables(runs, rates)
 

@@ -165,8 +165,10 @@ def main() -> None:
                 run.results["texts"] = sizes
                 run.save_results()
             shutil.rmtree(folder, ignore_errors=True)  # its checkpoints
-        training.print_scores({f"seed {seed}": of["scores"] for seed, of in results.items()})
-        training.draw_learning_curves({seed: of["log"] for seed, of in results.items()}, run.folder / "curves.png")
+        training.print_scores({f"seed {seed}": result["scores"] for seed, result in results.items()})
+        training.draw_learning_curves(
+            {seed: result["log"] for seed, result in results.items()}, run.folder / "curves.png"
+        )
         found = predict(run.folder / "model", tokenizer, parts[tested])
         print(f"the best model on the {tested} texts:")
         found.print_table()

@@ -57,8 +57,8 @@ def split(parts: dict[str, datasets.Dataset], seed: int) -> dict[str, datasets.D
 
 def result_of(decisions: dict, parts: dict[str, datasets.Dataset], **more) -> dict:
     """Return the accuracies, and the result of each test triplet for `paired_bootstrap`."""
-    results = {part: training.triplet_results(of, parts[part]["label"]) for part, of in decisions.items()}
-    accuracies = {part: sum(of) / len(of) for part, of in results.items()}
+    results = {part: training.triplet_results(decided, parts[part]["label"]) for part, decided in decisions.items()}
+    accuracies = {part: sum(scores) / len(scores) for part, scores in results.items()}
     return {**accuracies, "rows": parts["test"]["row"][:], "results": results["test"], **more}
 
 
@@ -131,17 +131,19 @@ def fine_tune(chosen: argparse.Namespace, make_trainer: Callable[..., Trainer] =
                 if chosen.epochs:
                     training.train_or_resume(trainer)
                 scores = {part: trainer.predict(parts[part]).predictions for part in PARTS[1:]}
-                decisions = {part: training.triplet_decisions(of) for part, of in scores.items()}
+                decisions = {part: training.triplet_decisions(logits) for part, logits in scores.items()}
                 result = result_of(decisions, parts, log=trainer.state.log_history)
                 if all(result["validation"] > other["validation"] for other in trained.values()):
                     save(chosen, run, trainer, result["test"], int(seed))
                 trained[seed] = result
                 run.save_results()
             shutil.rmtree(folder, ignore_errors=True)  # its checkpoints
-        training.draw_learning_curves({seed: of["log"] for seed, of in trained.items()}, run.folder / "curves.png")
-        for name, of in run.results.items():
-            accuracies = (training.spread([result[part] for result in of.values()], ".3f") for part in PARTS[1:])
-            print(f"{name}: accuracy {' in validation, '.join(accuracies)} in the test, seeds {', '.join(of)}")
+        training.draw_learning_curves(
+            {seed: result["log"] for seed, result in trained.items()}, run.folder / "curves.png"
+        )
+        for name, seeds in run.results.items():
+            accuracies = (training.spread([result[part] for result in seeds.values()], ".3f") for part in PARTS[1:])
+            print(f"{name}: accuracy {' in validation, '.join(accuracies)} in the test, seeds {', '.join(seeds)}")
         print(f"best model: {run.folder / 'model'}")
 
 

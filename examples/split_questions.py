@@ -39,7 +39,7 @@ def join_passages(rows: list[dict[str, str]], least: int) -> list[dict[str, str]
     passages: dict[str, dict[str, None]] = {}
     for row in rows:
         passages.setdefault(row["group"], {})[row["passage"]] = None
-    texts = {group: "\n".join(of) for group, of in passages.items()}
+    texts = {group: "\n".join(found) for group, found in passages.items()}
     different = {(row["question"], row["group"]): row | {"passage": texts[row["group"]]} for row in rows}
     return [row for row in different.values() if len(row["passage"]) >= least]
 
@@ -74,12 +74,12 @@ def main() -> None:
                 "groups: leave out --group to keep the questions of a passage together"
             )
     parts = {part: [row for row in rows if part_of(row["group"]) == part] for part in ENDS}
-    if empty := [part for part, of in parts.items() if not of]:
+    if empty := [part for part, rows_of_part in parts.items() if not rows_of_part]:
         raise TrainingError(f"no question is for {' and '.join(empty)}: give more questions, or smaller groups")
     passages = [{"passage": passage} for passage in dict.fromkeys(row["passage"] for row in rows)]
     with output_folder(chosen.output) as folder:
-        for name, of in {**parts, "passages": passages}.items():
-            lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in of)
+        for name, rows_of_part in {**parts, "passages": passages}.items():
+            lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows_of_part)
             (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
         groups: dict[str, str] = {}  # of each different question, as train_retriever.py rates them
         for row in parts["test"]:
@@ -87,9 +87,9 @@ def main() -> None:
         numbers = {group: number for number, group in enumerate(dict.fromkeys(groups.values()))}
         blocks = {"test": [numbers[group] for group in groups.values()]}
         (folder / "blocks.json").write_text(json.dumps(blocks) + "\n")
-    for part, of in parts.items():
-        different = ", ".join(f"{len({row[name] for row in of}):,} {name}s" for name in ("passage", "group"))
-        print(f"{part}: {len(of):,} questions, {different}")
+    for part, rows_of_part in parts.items():
+        different = ", ".join(f"{len({row[name] for row in rows_of_part}):,} {name}s" for name in ("passage", "group"))
+        print(f"{part}: {len(rows_of_part):,} questions, {different}")
 
 
 if __name__ == "__main__":

@@ -156,8 +156,8 @@ def main() -> None:
             run.results[TRAINED] = trained = trained | {seed: result}
             run.save_results()
             shutil.rmtree(place)
-        for name, of in run.results.items():
-            scores = {metric: [result["test"][metric] for result in of.values()] for metric in METRICS}
+        for name, seeds in run.results.items():
+            scores = {metric: [result["test"][metric] for result in seeds.values()] for metric in METRICS}
             print(f"{name}:", *(f"{metric} {training.spread(values, '.3f')}" for metric, values in scores.items()))
         if trained:
             logs = {seed: result["log"] for seed, result in trained.items()}

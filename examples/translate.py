@@ -164,7 +164,9 @@ def main() -> None:
             run.results[seed] = result | {"translations": translations, "log": trainer.state.log_history}
             run.save_results()
             shutil.rmtree(folder)
-        training.draw_learning_curves({seed: of["log"] for seed, of in run.results.items()}, run.folder / "curves.png")
+        training.draw_learning_curves(
+            {seed: result["log"] for seed, result in run.results.items()}, run.folder / "curves.png"
+        )
         for name in ("bleu", "validation_loss"):
             print(f"{name}: {training.spread([of[name] for of in run.results.values()], '.2f')}")
         print(f"{bleu.get_signature()}\nbest model: {run.folder / 'model'}")

@@ -197,9 +197,9 @@ def main() -> None:
     logs = {TITLES.get(name, name): [result["log"] for result in results] for name, results in runs.items()}
     panels = {"training loss, smoothed (nats per token)": "loss", "validation loss (nats per token)": "eval_loss"}
     for title, value in panels.items():
-        curves = {name: [points(log, value) for log in of] for name, of in logs.items()}
+        curves = {name: [points(log, value) for log in runs_of_name] for name, runs_of_name in logs.items()}
         smoothed = smooth if value == "loss" else list
-        panels[title] = {name: mean_curve(map(smoothed, of)) for name, of in curves.items()}
+        panels[title] = {name: mean_curve(map(smoothed, runs_of_name)) for name, runs_of_name in curves.items()}
     picture = draw_panels(chosen.output / "curves.png", panels)
     print(f"losses, means and ranges over the seeds: {picture}")
 

@@ -136,19 +136,21 @@ def tables(runs: Runs, rates: dict[str, float]) -> dict[str, Table]:
     final = Table("positions", "seeds", "learning rate", *columns)
     reached = Table("positions", "at the final loss of", "seeds", "after steps")
     rotary = runs.get("rotary", {})
-    for name, of in runs.items():
-        losses, accuracies = ([getattr(run, value) for run in of.values()] for value in ("loss", "accuracy"))
+    for name, seeds in runs.items():
+        losses, accuracies = ([getattr(run, value) for run in seeds.values()] for value in ("loss", "accuracy"))
         gaps = defaultdict(list)  # of each step
-        pairs = [(run, dict(rotary[seed].compared)) for seed, run in of.items() if seed in rotary and name != "rotary"]
+        pairs = [
+            (run, dict(rotary[seed].compared)) for seed, run in seeds.items() if seed in rotary and name != "rotary"
+        ]
         for run, reference in pairs:
             for step, loss in run.compared:
                 gaps[step] += [loss - reference[step]] if step in reference else []
         largest = max(gaps, key=lambda step: mean(gaps[step]), default=None)
         cells = [spread(gaps[max(gaps)], ".3f"), f"{spread(gaps[largest], '.3f')} at step {largest:,}"] if gaps else []
-        row = name, str(len(of)), f"{rates[name]:g}", spread(losses, ".3f"), spread(accuracies, ".1%")
+        row = name, str(len(seeds)), f"{rates[name]:g}", spread(losses, ".3f"), spread(accuracies, ".1%")
         final.add_row(*row, *cells)
         for other_name, others in runs.items():
-            steps = [steps_to(of[seed].compared, others[seed].loss) for seed in of if seed in others]
+            steps = [steps_to(seeds[seed].compared, others[seed].loss) for seed in seeds if seed in others]
             if other_name != name and steps:
                 known = [step for step in steps if step is not None]
                 never = f", never for {len(steps) - len(known)}" if len(known) < len(steps) else ""
@@ -175,7 +177,7 @@ def main() -> None:
         runs[encoding][seed] = run_curves(folder)
     panels = {}
     for title, curve in ("training loss, smoothed", "training"), ("held-out loss", "held_out"):
-        curves = {name: mean_curve(getattr(run, curve) for run in of.values()) for name, of in runs.items()}
+        curves = {name: mean_curve(getattr(run, curve) for run in seeds.values()) for name, seeds in runs.items()}
         panels[f"{title} (nats per masked token)"] = curves
     picture = draw_panels(chosen.output / "curves.png", panels)
     Console(markup=False).print(*tables(runs, rates).values(), sep="\n")

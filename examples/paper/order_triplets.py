@@ -150,7 +150,9 @@ def make_triplets(
     some: random.Random,
 ) -> list[dict[int, dict]]:
     """Return triplets by length, each with its statute: one of each statute in turn, until there are enough."""
-    waiting = deque((name, triplets_of(of, lengths, tokenizer, vectorizer, some)) for name, of in laws.items())
+    waiting = deque(
+        (name, triplets_of(sentences, lengths, tokenizer, vectorizer, some)) for name, sentences in laws.items()
+    )
     labels = some.sample(("BC" * number)[:number], number)
     rows = []
     while waiting and len(rows) < number:
@@ -184,7 +186,7 @@ def cues(triplets: list[dict], name: str, vectorizer: TfidfVectorizer) -> dict[s
     }
     return {
         "bag of words": vectorizer.transform(triplet[name] for triplet in triplets),
-        **{cue: sparse.csr_matrix(of).T.tocsr() for cue, of in numbers.items()},
+        **{cue: sparse.csr_matrix(values).T.tocsr() for cue, values in numbers.items()},
         "words of the first sentence": vectors[starts],
         "words of the last sentence": vectors[ends[1:] - 1],
         "words, weighted by place": sparse.csr_matrix((places, np.arange(len(places)), ends)) @ vectors,
@@ -217,17 +219,22 @@ def tables(runs: dict[tuple[str, int], dict[str, dict]], statutes: list[int]) ->
     """
     accuracy = Table("positions, tokens", "seeds", "accuracy, %", "decided")
     compared = Table("paired bootstrap, points of accuracy", "against", "difference, 95 % interval")
-    for (encoding, tokens), of in sorted(runs.items()):
+    for (encoding, tokens), seeds_of_run in sorted(runs.items()):
         name = f"{encoding}, {tokens:,}"
-        decided = np.mean([result != 0.5 for one in of.values() for result in one["results"]])
+        decided = np.mean([result != 0.5 for one in seeds_of_run.values() for result in one["results"]])
         accuracy.add_row(
-            name, str(len(of)), spread([100 * one["test"] for one in of.values()], ".1f"), f"{decided:.0%}"
+            name,
+            str(len(seeds_of_run)),
+            spread([100 * one["test"] for one in seeds_of_run.values()], ".1f"),
+            f"{decided:.0%}",
         )
         for (other, less), theirs in sorted(runs.items()):
             if tokens > less if encoding == other else encoding == "rotary" and tokens == less:
-                seeds = [seed for seed in of if seed in theirs]
-                cases = [statutes[row - 1] for seed in seeds for row in of[seed]["rows"]]
-                results = ([result for seed in seeds for result in run[seed]["results"]] for run in (of, theirs))
+                seeds = [seed for seed in seeds_of_run if seed in theirs]
+                cases = [statutes[row - 1] for seed in seeds for row in seeds_of_run[seed]["rows"]]
+                results = (
+                    [result for seed in seeds for result in run[seed]["results"]] for run in (seeds_of_run, theirs)
+                )
                 compared.add_row(name, f"{other}, {less:,}", str(paired_bootstrap(*results, cases)))
     return {"accuracy": accuracy, "comparisons": compared}
 
@@ -252,14 +259,14 @@ def main() -> None:
         vectorizer = TfidfVectorizer(analyzer=JiebaSegmenter(), sublinear_tf=True)
         vectorizer.fit(sentence for name in statutes["train"] for sentence in laws[name])
         triplets = {}
-        for part, of in track(statutes.items(), "triplets"):
+        for part, statutes_of_part in track(statutes.items(), "triplets"):
             wanted = getattr(chosen, part)
-            sentences = {name: held_out[name] if part == "test" else laws[name] for name in of}
+            sentences = {name: held_out[name] if part == "test" else laws[name] for name in statutes_of_part}
             triplets[part] = make_triplets(sentences, wanted, lengths, tokenizer, vectorizer, some)
             if len(triplets[part]) < wanted:
                 raise TrainingError(
-                    f"--{part} {wanted:,}: its {len(of):,} statutes give {len(triplets[part]):,} triplets: give fewer, "
-                    "or another --length"
+                    f"--{part} {wanted:,}: its {len(statutes_of_part):,} statutes give {len(triplets[part]):,} "
+                    "triplets: give fewer, or another --length"
                 )
         known = {}
         for length in track(lengths, "simple cues"):
@@ -280,16 +287,16 @@ def main() -> None:
         table.add_column(title, justify="right")
     for length in lengths:
         for part in SPLITS:
-            of = [row[length] for row in triplets[part]]
-            texts = ([triplet[name] for triplet in of] for name in "AB")
+            rows = [row[length] for row in triplets[part]]
+            texts = ([triplet[name] for triplet in rows] for name in "AB")
             ids = (
                 tokenizer(text, add_special_tokens=False, truncation=False, verbose=False)["input_ids"]
                 for text in texts
             )
             tokens = (f"{np.mean([*map(len, of_texts)]):.0f}" for of_texts in ids)
-            sentences = np.mean([triplet["B"].count("。") for triplet in of])
-            count = len({triplet["statute"] for triplet in of})
-            table.add_row(f"{length}, {part}", f"{len(of):,}", f"{count:,}", *tokens, f"{sentences:.1f}")
+            sentences = np.mean([triplet["B"].count("。") for triplet in rows])
+            count = len({triplet["statute"] for triplet in rows})
+            table.add_row(f"{length}, {part}", f"{len(rows):,}", f"{count:,}", *tokens, f"{sentences:.1f}")
     console.print(table)
     table = Table("known from", *map(str, lengths))
     for cue in known[lengths[0]]:

@@ -271,7 +271,7 @@ def of_equal_length(*texts: str) -> list[str]:
 def known_without_reading(train: list[dict], test: list[dict]) -> dict[str, float]:
     """Return how often each simple rule gives the label of the test triplets."""
     parts = {"train": train, "test": test}
-    labels = {part: np.array([triplet["label"] == "B" for triplet in of]) for part, of in parts.items()}
+    labels = {part: np.array([triplet["label"] == "B" for triplet in rows]) for part, rows in parts.items()}
 
     def by(number_of: Callable[[str], float]) -> float:
         """Return the accuracy of the best rule: the text whose number is closer to A's, the larger or the smaller
@@ -288,15 +288,15 @@ def known_without_reading(train: list[dict], test: list[dict]) -> dict[str, floa
     vectorizer = TfidfVectorizer(analyzer=JiebaSegmenter(), min_df=2, sublinear_tf=True)
     vectorizer.fit(triplet[name] for triplet in train for name in "ABC")
     vectors = {
-        part: {name: vectorizer.transform(triplet[name] for triplet in of) for name in "ABC"}
-        for part, of in parts.items()
+        part: {name: vectorizer.transform(triplet[name] for triplet in rows) for name in "ABC"}
+        for part, rows in parts.items()
     }
-    words_alone = {part: (of["B"] - of["C"]).tocsr() for part, of in vectors.items()}
-    words_in_common = {part: (of["A"].multiply(of["B"] - of["C"])).tocsr() for part, of in vectors.items()}
+    words_alone = {part: (found["B"] - found["C"]).tocsr() for part, found in vectors.items()}
+    words_in_common = {part: (found["A"].multiply(found["B"] - found["C"])).tocsr() for part, found in vectors.items()}
 
     lengths = {}
-    for part, of in parts.items():
-        logs = np.log([[len(triplet[name]) for name in "ABC"] for triplet in of])
+    for part, rows in parts.items():
+        logs = np.log([[len(triplet[name]) for name in "ABC"] for triplet in rows])
         lengths[part] = np.c_[logs, logs[:, 1] - logs[:, 2], logs[:, 0] - logs[:, 1:].max(axis=1)]
 
     found = {

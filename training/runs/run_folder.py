@@ -161,7 +161,10 @@ def _fields(recorded: Mapping) -> dict:
     such as `arguments.bf16`."""
     fields = {**recorded.get("data", {})}
     for name, value in recorded.get("settings", {}).items():
-        fields |= {f"{name}.{field}": of for field, of in value.items()} if isinstance(value, dict) else {name: value}
+        if isinstance(value, dict):
+            fields |= {f"{name}.{field}": field_value for field, field_value in value.items()}
+        else:
+            fields[name] = value
     return fields
 
 

@@ -176,8 +176,8 @@ def tables(runs: dict[str, dict[str, dict]], lengths: list[int]) -> tuple[Table,
         table.columns[0].overflow = "fold"  # a narrow terminal would cut the names
         for column in table.columns[2:]:
             column.justify = "right"
-        for name, of in runs.items():
-            same = [*of.values()]
+        for name, seeds in runs.items():
+            same = [*seeds.values()]
             by_length = zip(*(run["measured"] for run in same), strict=True)
             cells = [spread([one[metric] for one in found], form) if all(found) else "–" for found in by_length]
             speeds = [run["tokens_per_second"] for run in same if run["tokens_per_second"]]
@@ -223,19 +223,21 @@ def main() -> None:
             of_encoding[str(seed)] = {"parameters": parameters, **result}
             run.save_results()
         Console(markup=False).print(*tables(run.results, lengths), sep="\n")
-        first = {name: of[str(chosen.seeds[0])] for name, of in run.results.items()}
+        first = {name: seeds[str(chosen.seeds[0])] for name, seeds in run.results.items()}
         panels = {
-            "training loss, smoothed": {name: smooth(of["training"]) for name, of in first.items()},
+            "training loss, smoothed": {name: smooth(result["training"]) for name, result in first.items()},
             "accuracy": {
                 name: [
-                    (length, found["accuracy"]) for length, found in zip(lengths, of["measured"], strict=True) if found
+                    (length, found["accuracy"])
+                    for length, found in zip(lengths, result["measured"], strict=True)
+                    if found
                 ]
-                for name, of in first.items()
+                for name, result in first.items()
             },
         }
         axes = dict(zip(panels, ("step", "length in characters"), strict=True))
         picture = draw_panels(run.folder / "encodings.png", panels, xlabel=axes)
-        if ended := [name for name, of in first.items() if None in of["measured"]]:
+        if ended := [name for name, result in first.items() if None in result["measured"]]:
             print(f"–: {' and '.join(ended)} positions end at {chosen.length}, the trained length")
         print(f"training losses, and accuracy on longer texts, of seed {chosen.seeds[0]}: {picture}")
 
