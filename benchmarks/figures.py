@@ -82,10 +82,10 @@ class Part:
             ]
         return [f":(glob){path}" for path in (*(f"benchmarks/{script}" for script in scripts), *self.code)]
 
-    def is_command_of(self, found: dict) -> bool:
+    def is_command_of(self, results: dict) -> bool:
         """Return whether results are of this command: with its options and words, whatever the folders are called."""
         words = [word for word in self.command.split()[1:] if not re.search(r"[{/]", word)]
-        theirs = shlex.split(found["command"])[2:]
+        theirs = shlex.split(results["command"])[2:]
         ours, of_results = ([word for word in command if word.startswith("--")] for command in (words, theirs))
         return ours == of_results and set(words) <= set(theirs)
 
@@ -234,16 +234,16 @@ def render(name: str, table: str | None, folder: Path = JSON) -> str | None:
     """Return the text between the comments of a table, or None if its results are missing."""
     if name == "summary":
         return summary(folder)
-    found = read(name, folder)
-    if found is None:
+    results = read(name, folder)
+    if results is None:
         return None
-    return f"{measure.to_markdown(found['tables'][table])}\n\n{measure.origin(found)}\n"
+    return f"{measure.to_markdown(results['tables'][table])}\n\n{measure.origin(results)}\n"
 
 
 def summary_results(folder: Path = JSON) -> dict[str, dict | None]:
     """Return the results of the README's rows by part, None if they are missing, without those of a GPU that are."""
     results = {name: read(name, folder) for _, name, *_ in SUMMARY}
-    return {name: found for name, found in results.items() if found or not PARTS[name].gpu}
+    return {name: part_results for name, part_results in results.items() if part_results or not PARTS[name].gpu}
 
 
 def summary(folder: Path = JSON) -> str | None:
@@ -257,12 +257,12 @@ def summary(folder: Path = JSON) -> str | None:
     return f"{measure.to_markdown({'columns': columns, 'rows': rows})}\n\n{' '.join(origins)}\n"
 
 
-def summary_row(row: tuple, found: dict) -> list[str]:
+def summary_row(row: tuple, results: dict) -> list[str]:
     """Return the cells of one of the README's rows, from the results of its part."""
     label, _, name, templates, *wanted = row
     if isinstance(templates, str):
         templates = templates, templates
-    table, cells = found["tables"][name], [label]
+    table, cells = results["tables"][name], [label]
     for template, words in zip(templates, wanted, strict=True):
         texts = next(texts for texts in measure.texts_of(table) if set(words) <= set(texts))
         # Of columns with the same title, the first one counts.
@@ -279,13 +279,13 @@ def rendered(page: str, folder: Path = JSON) -> str:
     return BLOCK.sub(new, page)
 
 
-def changed(name: str, found: dict) -> str:
+def changed(name: str, results: dict) -> str:
     """Return the code of a part that has changed since its results, or ""."""
-    if found["commit"].endswith("+"):
+    if results["commit"].endswith("+"):
         return "uncommitted code"
-    if not PARTS[name].is_command_of(found):
-        return f"the command, which was {found['command']}"
-    command = ["git", "-C", ROOT, "diff", "--name-only", "--end-of-options", found["commit"], "--"]
+    if not PARTS[name].is_command_of(results):
+        return f"the command, which was {results['command']}"
+    command = ["git", "-C", ROOT, "diff", "--name-only", "--end-of-options", results["commit"], "--"]
     command += PARTS[name].paths()
     done = subprocess.run(command, capture_output=True, text=True)
     return ", ".join(done.stdout.split()) if done.returncode == 0 else "a commit that is not here"
@@ -298,7 +298,11 @@ def status() -> None:
     for page, match in blocks:
         is_summary = match["name"] == "summary"
         results = summary_results() if is_summary else {match["name"]: read(match["name"])}
-        lines = [f"{name}: {code}" for name, found in results.items() if found and (code := changed(name, found))]
+        lines = [
+            f"{name}: {code}"
+            for name, part_results in results.items()
+            if part_results and (code := changed(name, part_results))
+        ]
         if not all(results.values()):
             state = "not yet printed"
         else:
@@ -369,8 +373,8 @@ def main() -> None:
     if not Path(modeling_roformer.__file__).is_relative_to(ROOT):
         sys.exit(f"modeling_roformer comes from {Path(modeling_roformer.__file__).parent}: install it from {ROOT}")
     for name in chosen.names or [name for name, part in PARTS.items() if not (part.hours or part.gpu)]:
-        found = read(name)
-        if found and not changed(name, found) and not (chosen.names or chosen.force):
+        results = read(name)
+        if results and not changed(name, results) and not (chosen.names or chosen.force):
             print(f"{name}: current")
             continue
         print(f"{name}: measuring", flush=True)

@@ -76,11 +76,11 @@ def generate(model, b: int, s: int, new_tokens: int, way: str) -> tuple[float, f
     ids, mask = (ids * mask).to(model.device), mask.to(model.device)
     first = FirstLogits(clock)
     begun = clock()
-    found = model.generate(
+    ids_after = model.generate(
         input_ids=ids, attention_mask=mask, max_new_tokens=new_tokens, logits_processor=[first], **WAYS[way]
     )
     ended = clock()
-    assert found.shape == (b, s + new_tokens)
+    assert ids_after.shape == (b, s + new_tokens)
     return first.time - begun, (ended - first.time) / (new_tokens - 1)
 
 
@@ -106,9 +106,9 @@ def measure_speed(models: dict, chosen: argparse.Namespace, progress: Callable[[
                 calls = {n: partial(generate, m, b, s, chosen.new_tokens, way) for n, m in takes_part.items()}
                 is_long = chosen.device == "cpu" and b * s >= 4096
                 runs = max(1, chosen.runs // 3) if is_long else chosen.runs
-                found = in_turn(calls, runs, lambda text, case=case, way=way: progress(f"{way}, {case}: {text}"))
-                for name, (prefill, step) in found.items():
-                    ratios = [measure.ratio(found[peer][1], step) for peer in (THEIRS, GPT2)]
+                measured = in_turn(calls, runs, lambda text, case=case, way=way: progress(f"{way}, {case}: {text}"))
+                for name, (prefill, step) in measured.items():
+                    ratios = [measure.ratio(measured[peer][1], step) for peer in (THEIRS, GPT2)]
                     table.add_row(
                         way, case, name, measure.rate(b, step), *ratios, measure.duration(prefill, "{:,.0f}", 1e-3)
                     )
@@ -126,8 +126,8 @@ def measure_lengths(models: dict, chosen: argparse.Namespace, progress: Callable
         for s in chosen.lengths
         for name in (OURS, LINEAR)
     }
-    found = in_turn(calls, max(1, chosen.runs // 3), lambda text: progress(f"lengths: {text}"))
-    steps = {call: step for call, (_, step) in found.items()}
+    measured = in_turn(calls, max(1, chosen.runs // 3), lambda text: progress(f"lengths: {text}"))
+    steps = {call: step for call, (_, step) in measured.items()}
     for s in chosen.lengths:
         cells = []
         for name in (OURS, LINEAR):

@@ -125,11 +125,12 @@ class Figures:
     def __exit__(self, kind, *exception) -> None:
         if kind is None and self.output:
             tables = {name: to_json(table) for name, table in self.tables.items()}
-            found = {"name": self.output.name, **self.circumstances, "tables": tables}
+            results = {"name": self.output.name, **self.circumstances, "tables": tables}
             self.output.parent.mkdir(parents=True, exist_ok=True)
+            pages = [f"{to_markdown(table)}\n\n{origin(results)}" for table in results["tables"].values()]
             written = {
-                ".json": one_row_a_line(json.dumps(found, indent=1, ensure_ascii=False)) + "\n",
-                ".md": "\n\n".join(f"{to_markdown(of)}\n\n{origin(found)}" for of in found["tables"].values()) + "\n",
+                ".json": one_row_a_line(json.dumps(results, indent=1, ensure_ascii=False)) + "\n",
+                ".md": "\n\n".join(pages) + "\n",
             }
             for suffix, text in written.items():
                 self.output.with_name(self.output.name + suffix).write_text(text, encoding="utf-8")
@@ -138,23 +139,23 @@ class Figures:
 def to_json(table: Table) -> dict:
     """Return columns and rows of a table; a measured cell has its median, quartiles and number of runs."""
 
-    def cell(found: str) -> str | dict:
-        if not isinstance(found, Cell):
-            return found
+    def cell(value: str) -> str | dict:
+        if not isinstance(value, Cell):
+            return value
         low, middle, high = (
-            statistics.quantiles(found.values, method="inclusive") if len(found.values) > 1 else found.values * 3
+            statistics.quantiles(value.values, method="inclusive") if len(value.values) > 1 else value.values * 3
         )
         figures = {"median": middle, "quartiles": [low, high]}
         return {
-            "text": str(found),
-            **{name: rounded(value) for name, value in figures.items()},
-            "runs": len(found.values),
+            "text": str(value),
+            **{name: rounded(figure) for name, figure in figures.items()},
+            "runs": len(value.values),
         }
 
     rows = zip(*(column.cells for column in table.columns), strict=True)
     return {
         "columns": [column.header for column in table.columns],
-        "rows": [[cell(found) for found in row] for row in rows],
+        "rows": [[cell(value) for value in row] for row in rows],
     }
 
 
@@ -185,17 +186,17 @@ def to_markdown(table: dict) -> str:
     return "\n".join("|" + "".join(f" {text} |" if text else " |" for text in line) for line in lines)
 
 
-def origin(found: dict) -> str:
+def origin(results: dict) -> str:
     """Return the line below the tables of a NAME.json: machine, versions, commit and date. Kept results have no
     machine."""
-    machine, versions = found["machine"], found["versions"]
+    machine, versions = results["machine"], results["versions"]
     if machine is None:
-        when = f"commit {found['commit']}, {found['date']}, with torch {versions['torch']}"
+        when = f"commit {results['commit']}, {results['date']}, with torch {versions['torch']}"
         return escaped(f"Printed from kept results at {when}.")
     processor = machine.get("gpu")
     if not processor:
         processor = f"{machine['cpu']}, {machine['cores']} cores, {', '.join(machine['instructions'][-3:])}"
-    return escaped(f"{processor}; torch {versions['torch']}; commit {found['commit']}, {found['date']}.")
+    return escaped(f"{processor}; torch {versions['torch']}; commit {results['commit']}, {results['date']}.")
 
 
 def circumstances(*peers: str) -> dict:
@@ -245,7 +246,7 @@ def machine() -> dict:
         lines = []
     facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
     flags = (facts.get("flags") or facts.get("Features") or "").split()
-    found = {
+    described = {
         "cpu": facts.get("model name") or platform.processor() or platform.machine(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "instructions": [name for name in INSTRUCTIONS if name in flags],
@@ -253,8 +254,8 @@ def machine() -> dict:
     }
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
-        found["gpu"] = torch.cuda.get_device_name()
-    return found
+        described["gpu"] = torch.cuda.get_device_name()
+    return described
 
 
 class Worker:

@@ -39,6 +39,12 @@ def saved_in(folder: Path, name: str = "results.json") -> dict:
     return saved
 
 
+def settings_in(folder: Path) -> dict:
+    """Return the settings of a run, and what identifies its data."""
+    saved = saved_in(folder, "settings.json")
+    return saved["settings"] | saved["data"]
+
+
 def _put_back(lists: dict, saved: dict) -> None:
     """Put the lists into the results from which keep.py took them."""
     for name, value in lists.items():
@@ -64,8 +70,7 @@ def refuse_other_settings(runs: list[dict], names: Iterable[str] | None = None) 
 def translation(*folders: Path) -> dict[str, Table]:
     """Return BLEU and validation loss of each run."""
     runs = by_name(folders)
-    settings = [saved_in(folder, "settings.json") for folder in runs.values()]
-    refuse_other_settings([{**of["settings"], **of["data"], "position_encoding": None} for of in settings])
+    refuse_other_settings([settings_in(folder) | {"position_encoding": None} for folder in runs.values()])
     table = Table("", "seeds", "BLEU", "validation loss")
     for name, folder in runs.items():
         seeds = saved_in(folder).values()
@@ -84,8 +89,7 @@ def triplets(*folders: Path) -> dict[str, Table]:
     """Return accuracies of runs, MODEL[-windows]-LENGTH, and the differences at one length or of one model."""
     saved, settings, blocks = {}, {}, blocks_beside(folders)
     for name, folder in by_name(folders).items():
-        found = saved_in(folder, "settings.json")
-        settings[name] = found["settings"] | found["data"]
+        settings[name] = settings_in(folder)
         for row, seeds in saved_in(folder).items():
             saved.setdefault(name if row == "trained" else row, seeds)  # baselines give the same in each run
     refuse_other_settings([*settings.values()], ("train", "validation", "test", "scorer", "batch_size", "bf16"))
@@ -115,8 +119,8 @@ def order(*folders: Path) -> dict[str, Table]:
     runs, settings = {}, {}
     for name, folder in by_name(folders).items():
         encoding, _, length = name.rpartition("-")
-        runs[encoding, int(length)], found = saved_in(folder)["trained"], saved_in(folder, "settings.json")
-        settings.setdefault(length, []).append(found["settings"] | found["data"])
+        runs[encoding, int(length)] = saved_in(folder)["trained"]
+        settings.setdefault(length, []).append(settings_in(folder))
     for runs_of_length in settings.values():
         refuse_other_settings(runs_of_length, ("train", "validation", "test", "scorer", "epochs", "batch_size", "bf16"))
     return tables(runs, saved_in(folders[0].parent, "statutes.json")["test"])
@@ -136,8 +140,7 @@ def characters(*folders: Path) -> dict[str, Table]:
 
     runs, settings = {}, []
     for run in (folder / name for name in VARIANTS for folder in folders if (folder / name).exists()):
-        found = saved_in(run, "settings.json")
-        settings.append(found["settings"] | found["data"] | {"seed": None, "variant": None})
+        settings.append(settings_in(run) | {"seed": None, "variant": None})
         runs.setdefault(run.name, []).append(saved_in(run))
     refuse_other_settings(settings)
     return {"bits": table(runs)}
@@ -166,18 +169,17 @@ def classification(*folders: Path) -> dict[str, Table]:
 def by_name(folders: Iterable[Path]) -> dict[str, Path]:
     """Return the folders by their names, which name their rows. Stop the program if two have the same name."""
     names = [folder.resolve().name for folder in folders]
-    found = dict(zip(names, folders, strict=True))
+    named = dict(zip(names, folders, strict=True))
     if repeated := [name for name, number in Counter(names).items() if number > 1]:
         sys.exit(f"two runs have the name {repeated[0]}, which names their rows: rename one of the folders")
-    return found
+    return named
 
 
 def retrieval(*folders: Path) -> dict[str, Table]:
     """Return scores of words and of runs, MODEL or MODEL-LENGTH, and the differences at one length or of one model."""
     saved, settings, encoders = {}, {}, {}
     for name, folder in by_name(folders).items():
-        found = saved_in(folder, "settings.json")
-        settings[name] = run = found["settings"] | found["data"]
+        settings[name] = run = settings_in(folder)
         length, is_trained = run["max_length"], run["epochs"] > 0
         for own, seeds in saved_in(folder).items():
             if own in ("before training", "trained"):
@@ -219,8 +221,7 @@ def positions(*folders: Path) -> dict[str, Table]:
 
     runs, rates, settings = {}, {}, []
     for run in (folder / name for name in ENCODINGS for folder in folders if (folder / name).exists()):
-        found = saved_in(run, "settings.json")
-        recorded = found["settings"] | found["data"]
+        recorded = settings_in(run)
         *earlier, last = recorded["stages"]
         _, ends = read_logs(run)
         if len(ends) != len(recorded["stages"]) or ends[-1] != sum(stage["steps"] for stage in recorded["stages"]):

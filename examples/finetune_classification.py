@@ -112,8 +112,8 @@ def predict(folder: Path, tokenizer, rows: Dataset) -> training.ClassPredictions
     """Return the predictions of the saved model in a folder."""
     model = AutoModelForSequenceClassification.from_pretrained(folder, dtype="float32")
     arguments = TrainingArguments(str(folder.parent), report_to=[], disable_tqdm=True, dataloader_pin_memory=False)
-    found = Trainer(model, arguments, processing_class=tokenizer).predict(rows)
-    return training.ClassPredictions(rows.features["label"].names, found.label_ids, found.predictions)
+    output = Trainer(model, arguments, processing_class=tokenizer).predict(rows)
+    return training.ClassPredictions(rows.features["label"].names, output.label_ids, output.predictions)
 
 
 def main() -> None:
@@ -169,14 +169,14 @@ def main() -> None:
         training.draw_learning_curves(
             {seed: result["log"] for seed, result in results.items()}, run.folder / "curves.png"
         )
-        found = predict(run.folder / "model", tokenizer, parts[tested])
+        predictions = predict(run.folder / "model", tokenizer, parts[tested])
         print(f"the best model on the {tested} texts:")
-        found.print_table()
-        found.draw_confusion(run.folder / "confusion.png")
+        predictions.print_table()
+        predictions.draw_confusion(run.folder / "confusion.png")
         if chosen.predictions:
-            found.write(chosen.predictions, columns)
+            predictions.write(chosen.predictions, columns)
     advice = f"try --learning-rate {chosen.learning_rate / 3:.0e}, more --epochs with more --patience, or more texts"
-    found.warn_of_one_class("the best model", advice)
+    predictions.warn_of_one_class("the best model", advice)
     print(f"best model: {run.folder / 'model'}, curves: {run.folder / 'curves.png'}")
     more = f", predictions: {chosen.predictions}" if chosen.predictions else ""
     print(f"which classes it confuses: {run.folder / 'confusion.png'}{more}")

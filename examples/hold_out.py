@@ -84,11 +84,11 @@ def main() -> None:
             "another --share, --most or --similarity"
         )
     with output_folder(chosen.output) as folder:
-        for half, is_here in ("train", ~held_out), ("held_out", held_out):
-            (folder / half).mkdir()
+        for split, is_here in ("train", ~held_out), ("held_out", held_out):
+            (folder / split).mkdir()
             for number, name in enumerate(names):
                 if (here := np.flatnonzero(is_here & (files == number))).size:
-                    with gzip.open(folder / half / f"{name}.jsonl.gz", "wt", encoding="utf-8") as file:
+                    with gzip.open(folder / split / f"{name}.jsonl.gz", "wt", encoding="utf-8") as file:
                         file.writelines(json.dumps({"text": everything[i]}, ensure_ascii=False) + "\n" for i in here)
 
     sizes = np.bincount(groups)
