@@ -83,7 +83,7 @@ class Part:
         return [f":(glob){path}" for path in (*(f"benchmarks/{script}" for script in scripts), *self.code)]
 
     def is_command_of(self, results: dict) -> bool:
-        """Return whether results are of this command: with its options and words, whatever the folders are called."""
+        """Return whether results are of this command. Its options and words are compared, not the names of folders."""
         words = [word for word in self.command.split()[1:] if not re.search(r"[{/]", word)]
         theirs = shlex.split(results["command"])[2:]
         ours, of_results = ([word for word in command if word.startswith("--")] for command in (words, theirs))
@@ -241,7 +241,7 @@ def render(name: str, table: str | None, folder: Path = JSON) -> str | None:
 
 
 def summary_results(folder: Path = JSON) -> dict[str, dict | None]:
-    """Return the results of the README's rows by part, None if they are missing, without those of a GPU that are."""
+    """Return the results of the README's rows by part, or None for missing ones. Missing ones of a GPU are left out."""
     results = {name: read(name, folder) for _, name, *_ in SUMMARY}
     return {name: part_results for name, part_results in results.items() if part_results or not PARTS[name].gpu}
 

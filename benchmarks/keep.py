@@ -44,7 +44,7 @@ def split(results: dict) -> tuple[dict, dict]:
 
 
 def keep(folder: Path, kept: Path) -> None:
-    """Write what is kept of the runs in `folder` into the new folder `kept`."""
+    """Write the files of the runs in `folder` that are kept into the new folder `kept`."""
     names = ("settings.json", "results.json")
     paths = [path for path in sorted(folder.rglob("*.json")) if path.name in names or path.match("stage-*/log.json")]
     if not paths:

@@ -81,7 +81,7 @@ def duration(measurement: Measurement, template: str = "{:.3g}", unit: float = 1
 
 
 def ratio(theirs: Measurement, ours: Measurement, template: str = "{:.2f} ×") -> Cell:
-    """Return a cell with how many times as fast ours is: the median over rounds, in each of which both ran once."""
+    """Return a cell with the speed-up of ours: the median over rounds, in each of which both ran once."""
     return Cell(template, [a / b for a, b in zip(theirs.times, ours.times, strict=True)])
 
 

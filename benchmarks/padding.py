@@ -59,7 +59,7 @@ def make_model(layers: int, width: int, device: str, threads: int) -> Callable:
 
 @cache
 def mask_of(b: int, s: int, share: float, device: str) -> torch.Tensor:
-    """Return the mask of texts of s tokens at most; a share of it, rounded up to a token, is padding; shape (b, s)."""
+    """Return the mask of texts of at most s tokens, shape (b, s). A share of it, rounded up to a token, is padding."""
     others = b - 1  # the first text has no padding
     mean = share * b * s / max(1, others)
     widths = (torch.arange(others, dtype=torch.float64) * 2 + 1) / max(1, others) - 1
@@ -69,7 +69,7 @@ def mask_of(b: int, s: int, share: float, device: str) -> torch.Tensor:
 
 
 def speed_up(subject: measure.Worker | measure.Resident, batch: tuple, runs: int) -> measure.Cell:
-    """Return how many times as fast a batch is without its padding."""
+    """Return the speed-up of a batch without its padding."""
     calls = {str(unpad): (subject, *batch, unpad) for unpad in (False, True)}
     return measure.ratio(*measure.alternate(calls, runs).values())
 

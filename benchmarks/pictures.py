@@ -99,7 +99,7 @@ def encoder(picture: Path) -> None:
 
 
 def from_checkpoint_to_pipeline(picture: Path) -> None:
-    """Draw how a checkpoint of bert4keras becomes a folder, and what the folder is for."""
+    """Draw the conversion of a checkpoint of bert4keras into a folder, and the uses of the folder."""
     sheet, code = Sheet(920), {"family": "monospace", "linespacing": 1.5}
     sheet.box(600, 110, 1160, 180)
     sheet.write(600, 70, "bert4keras checkpoint", 44, weight="bold")
@@ -121,7 +121,7 @@ def from_checkpoint_to_pipeline(picture: Path) -> None:
 
 
 def scorers(picture: Path) -> None:
-    """Draw what the two scorers of triplets read: pairs, or texts."""
+    """Draw the inputs of the two scorers of triplets: pairs, or texts."""
     sheet = Sheet(940)
     bi = (898, "bi", "reads each text alone", "can rank thousands of texts")
     for x, title, reads, below in ((302, "cross", "reads pairs", "default, as in the paper"), bi):

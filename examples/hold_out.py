@@ -38,7 +38,7 @@ def read_arguments() -> argparse.Namespace:
 
 
 def name_of(place: Path) -> str:
-    """Return the name of a folder, also of "..", or that of a file without its endings."""
+    """Return the name of a folder, such as `..`, or of a file without its endings."""
     name = os.path.basename(os.path.abspath(place)).lstrip(".")  # a hidden file would be skipped in its folder
     return name if place.is_dir() else Path(name.removesuffix(".gz")).stem
 

@@ -90,7 +90,7 @@ def number_units(text: str, unit: str) -> tuple[torch.Tensor, int]:
 
 
 def texts_of(ids: torch.Tensor, length: int, name: str) -> list[dict[str, torch.Tensor]]:
-    """Cut ids into consecutive texts of `length` tokens."""
+    """Split ids into consecutive texts of `length` tokens."""
     pieces = ids[: len(ids) // length * length].view(-1, length)
     if not len(pieces):
         raise TrainingError(

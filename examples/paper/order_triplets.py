@@ -77,7 +77,7 @@ def read_arguments() -> argparse.Namespace:
 
 
 def sentences_of(articles: list[str]) -> list[str]:
-    """Return the sentences of articles, without what tells where they stood."""
+    """Return the sentences of articles, without words that reveal their place."""
     found = (SENTENCE.findall(REMOVED.sub("", article)) for article in articles)
     return [cleaned for of in found for sentence in of if len(cleaned := sentence.lstrip("、，；：")) > 1]
 
@@ -169,7 +169,7 @@ def make_triplets(
 
 
 def cues(triplets: list[dict], name: str, vectorizer: TfidfVectorizer) -> dict[str, sparse.csr_matrix]:
-    """Return what may tell whether the text B or C follows A, as features of each triplet."""
+    """Return features of each triplet that may reveal whether the text B or C follows A."""
     texts = [SENTENCE.findall(triplet[name]) for triplet in triplets]
     before = [SENTENCE.findall(triplet["A"])[-1] for triplet in triplets]
     vectors = vectorizer.transform(sentence for a, text in zip(before, texts, strict=True) for sentence in (a, *text))

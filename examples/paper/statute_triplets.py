@@ -110,7 +110,7 @@ SPLITS = ("train", "validation", "test")
 
 @dataclass(frozen=True)
 class Statute:
-    """Halves of a statute, without what would give it away."""
+    """Halves of a statute, without words that reveal it."""
 
     first: str
     second: str
@@ -163,7 +163,7 @@ def articles_of(text: str, places: re.Pattern) -> list[str]:
 
 
 def clean(article: str, places: re.Pattern) -> str:
-    """Return an article without what would give its statute away; "" if it closes a statute."""
+    """Return an article without words that reveal its statute, or "" if it closes a statute."""
     if CLOSING.search(article):
         return ""
     article = unicodedata.normalize("NFKC", article).translate(FULL_WIDTH)
@@ -262,7 +262,7 @@ def of_one_matter(matter: str, other: str) -> bool:
 
 
 def of_equal_length(*texts: str) -> list[str]:
-    """Cut texts at the last end of a sentence within a share of the length of the shortest, so that lengths tell
+    """Truncate texts at the last end of a sentence within a share of the length of the shortest, so that lengths tell
     nothing."""
     longest = int(CUT * min(map(len, texts)))
     return [text[: text.rfind("。", 0, longest) + 1] or text[:longest] for text in texts]
@@ -340,13 +340,13 @@ def known_from_style(train: list[dict], test: list[dict]) -> float:
 
 
 def beginning(triplet: dict, tokens: int | None, count: Callable[[str], int]) -> dict:
-    """Return a triplet of the beginnings of its texts, with about so many tokens, or of the whole texts for None. Its
-    label is 0 for B and 1 for C."""
-    cut = {"label": "BC".index(triplet["label"])}
+    """Truncate the texts of a triplet at about `tokens` tokens; None keeps them whole. The label becomes 0 for B, 1 for
+    C."""
+    truncated = {"label": "BC".index(triplet["label"])}
     for name in "ABC":
         text = triplet[name]
-        cut[name] = text if tokens is None else text[: len(text) * tokens // max(tokens, count(text))]
-    return cut
+        truncated[name] = text if tokens is None else text[: len(text) * tokens // max(tokens, count(text))]
+    return truncated
 
 
 def main() -> None:
@@ -385,10 +385,10 @@ def main() -> None:
         known = known_without_reading(triplets["train"], triplets["test"])
         by_length: dict[str, list[float]] = {"style": [], "TF-IDF, words": []}
         for tokens in track((*BEGINNINGS, None), "reading the beginnings"):
-            cut = [[beginning(of, tokens, count) for of in triplets[part]] for part in ("train", "test")]
-            by_length["style"].append(known_from_style(*cut))
-            decisions = tf_idf(*map(datasets.Dataset.from_list, cut))  # as of finetune_triplet.py --baselines
-            by_length["TF-IDF, words"].append(np.mean(decisions == [triplet["label"] for triplet in cut[1]]))
+            train, test = ([beginning(row, tokens, count) for row in triplets[split]] for split in ("train", "test"))
+            by_length["style"].append(known_from_style(train, test))
+            decisions = tf_idf(*map(datasets.Dataset.from_list, (train, test)))  # as of finetune_triplet.py --baselines
+            by_length["TF-IDF, words"].append(np.mean(decisions == [triplet["label"] for triplet in test]))
         for part in SPLITS:
             lines = (json.dumps(triplet, ensure_ascii=False) + "\n" for triplet in triplets[part])
             (folder / f"{part}.jsonl").write_text("".join(lines), encoding="utf-8")

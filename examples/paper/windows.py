@@ -28,7 +28,7 @@ import finetune_triplet
 def collate_windows(
     triplets: Sequence[dict], tokenizer: PreTrainedTokenizerBase, windows: int, length: int
 ) -> dict[str, torch.Tensor]:
-    """Return what `TripletCollator` does, with windows: tensors of shape (triplets, 3 texts, windows, tokens)."""
+    """Collate triplets as `TripletCollator` does, in windows: tensors of shape (triplets, 3 texts, windows, tokens)."""
     texts = [triplet[name] for triplet in triplets for name in "ABC"]
     found = tokenizer(texts, truncation=True, max_length=length, return_overflowing_tokens=True)
     rows: list[list[list[int]]] = [[] for _ in texts]

@@ -262,8 +262,8 @@ class Corpus:
     num_proc: int | None = None
 
     def identity(self) -> list[dict[str, str] | str]:
-        """Return what identifies each source: the SHA-256 of a file, those of the files of a folder that are read, or
-        the name of a data set on the Hub."""
+        """Return the identity of each source: the SHA-256 of a file or of each file that is read from a folder, or the
+        name of a data set on the Hub."""
         found: list[dict[str, str] | str] = []
         for source in map(Path, self.sources):
             if source.is_dir():

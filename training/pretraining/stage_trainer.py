@@ -73,7 +73,7 @@ class StageTrainer(Trainer):
 
 
 def _labels(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return the labels of the rows of logits, shape (n,): those of (b, s) that are not -100.
+    """Return the labels that are not -100, in the order of the rows of logits: shape (n,).
 
     The host knows how many there are from the logits. Indexing by a mask would wait for the device to count them.
     """

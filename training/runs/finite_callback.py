@@ -98,8 +98,7 @@ def _reads_later(device: torch.device) -> bool:
 
 @torch.no_grad()
 def first_not_finite(model: nn.Module) -> str | None:
-    """Return the name of a parameter or a buffer that is not finite, or None. Of sharded ones, check the local
-    shard."""
+    """Return the name of a parameter or a buffer that is not finite, or None. Check the local shard of sharded ones."""
     return _first_not_finite([*model.named_parameters(), *model.named_buffers()])
 
 
@@ -112,7 +111,7 @@ def _first_not_finite(tensors: Iterable[tuple[str, torch.Tensor]]) -> str | None
 
 
 def _local(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Return the dense tensors of real numbers by name; of sharded ones, the local shard."""
+    """Return the dense floating-point tensors by name. A sharded tensor is replaced by its local shard."""
     local = {name: x.to_local() if isinstance(x, DTensor) else x for name, x in tensors}
     local = {name: x.detach() for name, x in local.items() if x.is_floating_point() and not x.is_sparse}
     # Neither norms nor isfinite take float8, all of whose numbers are in bfloat16 too.
@@ -120,7 +119,7 @@ def _local(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, torch.Tenso
 
 
 def _norms(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
-    """Return the norm of each tensor, in float32 at least: squares overflow float16."""
+    """Return the norm of each tensor, in at least float32: squares overflow float16."""
     tensors = [*tensors]
     dtype = torch.float64 if any(x.dtype == torch.float64 for x in tensors) else torch.float32
     return torch.stack([norm.to(tensors[0].device) for norm in torch._foreach_norm(tensors, 2, dtype)])

@@ -169,7 +169,7 @@ def _fields(recorded: Mapping) -> dict:
 
 
 def _identity(source: Source | list) -> object:
-    """Return what identifies data, as a JSON value."""
+    """Return the identity of data, as a JSON value."""
     if isinstance(source, datasets.DatasetDict):
         return {name: _identity(part) for name, part in source.items()}
     if isinstance(source, Mapping):
@@ -186,8 +186,7 @@ def _identity(source: Source | list) -> object:
 
 
 def last_checkpoint(folder: str | Path) -> str | None:
-    """Return the last checkpoint of Trainer in a folder, or None. One that was not written to its end is passed over:
-    Trainer writes its state last."""
+    """Return the last complete checkpoint of Trainer in a folder, or None. Trainer writes trainer_state.json last."""
     folder = Path(folder)
     steps = (path.name.removeprefix("checkpoint-") for path in folder.glob("checkpoint-*") if path.is_dir())
     for step in sorted((int(step) for step in steps if step.isdecimal()), reverse=True):
