@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 
 import datasets
 import jieba
@@ -79,12 +78,6 @@ def test_tables_and_files_that_are_one_document(write, tmp_path):
     sources = [table, write("a.txt", ["第一行", "", "第二行"]), tmp_path / "table.tsv.gz"]
     found = read_documents(sources, "body", "document", tmp_path / "cache")
     assert found["text"][:] == ["第一行，\n第二行", "NA", "第一行\n\n第二行\n", "一，二"]
-
-
-def test_a_file_that_has_changed_is_read_again(write, tmp_path):
-    for text in "一二":
-        os.utime(write("a.txt", [text]), (0, 0))
-        assert read_documents([tmp_path / "corpus"], cache=tmp_path / "cache")["text"][:] == [text]
 
 
 def test_tokens_are_the_tokenizers_and_words_are_tokens(words, corpus):

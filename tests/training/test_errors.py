@@ -4,13 +4,12 @@ import argparse
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from helpers.messages import assert_states, refused
+from helpers.messages import assert_states
 from helpers.paths import REPOSITORY
 
-from modeling_roformer.training import Distinct, Interrupted, TrainingError, exit_on_error, start_run
+from modeling_roformer.training import Distinct, Interrupted, exit_on_error, start_run
 
 # Writes into runs/0, whose disk has room for 300 KB, in the way that is named.
 WRITES = """
@@ -74,13 +73,6 @@ def test_ctrl_c_in_a_run_shows_the_command_that_resumes(tmp_path, monkeypatch, c
     assert "--resume" not in capsys.readouterr().err
     with pytest.raises(Interrupted), start_run(tmp_path / "other", {}, {}):  # which is a KeyboardInterrupt
         raise KeyboardInterrupt
-
-
-def test_other_errors_of_a_run_stay_as_they_are(tmp_path):
-    with refused(FileNotFoundError), start_run(tmp_path / "run", {}, {}):
-        Path(tmp_path / "none").read_text()
-    with refused(TrainingError, "bad texts"), start_run(tmp_path / "other", {}, {}):
-        raise TrainingError("bad texts")
 
 
 def test_a_value_that_is_given_twice_counts_once():

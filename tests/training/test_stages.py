@@ -6,8 +6,7 @@ from helpers.messages import refused
 from helpers.paths import REPOSITORY
 
 from modeling_roformer.training.errors import TrainingError
-from modeling_roformer.training.pretraining import masking
-from modeling_roformer.training.pretraining.masking import StageExamples, uniform
+from modeling_roformer.training.pretraining.masking import StageExamples
 from modeling_roformer.training.pretraining.stages import Stage, read_stages, usual_stage
 
 GOOD = "stages:\n  - {length: 512, batch_size: 256, steps: 200_000, learning_rate: 1e-4}\n"
@@ -126,13 +125,3 @@ def test_the_pieces_of_a_step_by_length():
     assert [*map(named, by_length)] != [*map(named, as_drawn)]
     again = StageExamples(pieces, stage, 3, 1, by_length=True)
     assert [named(row) for row in again.__getitems__([25, 7, 11])] == [named(by_length[i]) for i in (25, 7, 11)]
-
-
-def test_an_epoch_is_put_in_order_once(monkeypatch):
-    """Also if its pieces are read in parts of steps that lie across two epochs, sorted by length."""
-    pieces = datasets.Dataset.from_dict({"piece": range(10), "input_ids": [[0] * (1 + 7 * n % 10) for n in range(10)]})
-    examples, drawn = StageExamples(pieces, Stage(12, 8, 5, 1e-3), by_length=True), []
-    monkeypatch.setattr(masking, "uniform", lambda *of: drawn.append(of) or uniform(*of))
-    for first in range(0, 40, 4):
-        examples.__getitems__([*range(first, first + 4)])
-    assert [counter[0] for _, counter, _ in drawn] == [0, 1, 2, 3]
