@@ -62,8 +62,9 @@ def test_parts_in_a_cache_of_fixed_size_have_the_logits_of_the_whole(variant):
     close(torch.cat(logits, dim=1), expected, 1e-9)
 
 
-@pytest.mark.parametrize("variant", CACHED)
+@pytest.mark.parametrize("variant", [*CACHED, "dynamic decoder"])
 def test_generation_is_greedy_decoding(variant):
+    """Dynamic NTK rotates all keys again with each word, and has no cache."""
     model, ids = make_decoder(variant), make_ids(2, 6)
     source, expected = source_of(model, 2), greedy(model, ids).tolist()
     for cache in ({}, {"use_cache": False}, STATIC if variant in SOFTMAX and not source else {}):
@@ -84,7 +85,7 @@ def test_beams_and_sampling_are_the_same_without_a_cache(variant, options):
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("variant", [name for name in CACHED if "cross" not in name])
+@pytest.mark.parametrize("variant", [name for name in [*CACHED, "dynamic decoder"] if "cross" not in name])
 def test_texts_padded_on_the_left_are_continued_as_alone(variant):
     model, ids, mask = make_decoder(variant), make_ids(2, 9), torch.ones(2, 9, dtype=torch.long)
     ids[0, :4], mask[0, :4] = 0, 0

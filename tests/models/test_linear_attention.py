@@ -1,6 +1,5 @@
 """Linear attention against equation 19 written out with N x N matrices in float64, and as its users call it."""
 
-import copy
 import functools
 import math
 import subprocess
@@ -358,30 +357,26 @@ def test_the_state_has_a_constant_size():
     assert isinstance(long, LinearAttentionCache) and long.get_seq_length() == 300
 
 
-def test_texts_of_a_batch_are_picked_reordered_and_repeated():
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("change", "rows"),
+    [
+        (lambda cache: cache.reorder_cache(torch.tensor([2, 0, 0])), [2, 0, 0]),
+        (lambda cache: cache.batch_select_indices(torch.tensor([1])), [1]),
+        (lambda cache: cache.batch_repeat_interleave(2), [0, 0, 1, 1, 2, 2]),
+    ],
+)
+def test_texts_of_a_cache_are_selected_and_repeated(change, rows):
     model, ids = make_decoder("favor").double(), make_ids(3, 20)
-    with torch.no_grad():
-        cache = model(ids, use_cache=True).past_key_values
-        expected = model(torch.cat([ids, ids[:, :1]], dim=1)).logits[:, -1]
-
-        def next_logits(cache, rows):
-            return model(ids[rows, :1], past_key_values=copy.deepcopy(cache), use_cache=True).logits[:, -1]
-
-        changed = copy.deepcopy(cache)
-        changed.reorder_cache(torch.tensor([2, 0, 0]))
-        torch.testing.assert_close(next_logits(changed, [2, 0, 0]), expected[[2, 0, 0]], atol=1e-9, rtol=0)
-        changed = copy.deepcopy(cache)
-        changed.batch_select_indices(torch.tensor([1]))
-        torch.testing.assert_close(next_logits(changed, [1]), expected[[1]], atol=1e-9, rtol=0)
-        changed = copy.deepcopy(cache)
-        changed.batch_repeat_interleave(2)
-        rows = [0, 0, 1, 1, 2, 2]
-        torch.testing.assert_close(next_logits(changed, rows), expected[rows], atol=1e-9, rtol=0)
-        changed.reset()
-        assert changed.get_seq_length() == 0
-        torch.testing.assert_close(
-            model(ids, past_key_values=changed, use_cache=True).logits, model(ids).logits, atol=1e-9, rtol=0
-        )
+    cache = model(ids, use_cache=True).past_key_values
+    change(cache)
+    found = model(ids[rows, :1], past_key_values=cache).logits[:, -1]
+    expected = model(torch.cat([ids, ids[:, :1]], dim=1)).logits[rows, -1]
+    torch.testing.assert_close(found, expected, atol=1e-9, rtol=0)
+    cache.reset()
+    assert cache.get_seq_length() == 0
+    expected = model(ids[rows]).logits
+    torch.testing.assert_close(model(ids[rows], past_key_values=cache).logits, expected, atol=1e-9, rtol=0)
 
 
 def test_a_key_larger_than_all_before_it():

@@ -5,7 +5,7 @@ import torch
 from cases import DECODER, EAGER, LINEAR, NO_DROPOUT, close
 from helpers.flattened import EVERYTHING, TEXTS
 from helpers.small_models import small_model
-from transformers import DataCollatorWithFlattening, Trainer, TrainingArguments
+from transformers import DataCollatorWithFlattening
 
 
 def padded(texts, labels):
@@ -81,35 +81,3 @@ def test_losses_of_trls_layout_are_those_of_padded_batches(head, pad_to_multiple
     found = model(**trl_batch(TEXTS, pad_to_multiple_of), use_cache=False)
     close(found.loss, model(**padded(TEXTS, TEXTS)).loss, 2e-6)
     close(found.logits[0, :22], torch.cat([model(text[None]).logits[0] for text in TEXTS]))
-
-
-@pytest.mark.parametrize("options", [None, *COLLATORS], ids=["trl", "positions", "all", "ends", "seq_idx"])
-@pytest.mark.parametrize("head", ["causal", "causal linear", "masked"])
-def test_trainer_learns_what_it_learns_from_padded_batches(head, options, tmp_path):
-    """Accumulated steps, whose parts have different numbers of labels, and an evaluation."""
-    texts = [TEXTS[i % 5].roll(i) for i in range(12)]
-    examples = [{"input_ids": x, "labels": y} for x, y in zip(texts, labels_of(head, texts), strict=True)]
-
-    def pad(examples):
-        return padded([x["input_ids"] for x in examples], [x["labels"] for x in examples])
-
-    def trl(examples):
-        batch = trl_batch([x["input_ids"] for x in examples])
-        return batch | {
-            "labels": torch.cat([x["labels"] for x in examples])[None].masked_fill(batch["position_ids"] == 0, -100)
-        }
-
-    collators = [pad, trl if options is None else DataCollatorWithFlattening(**options)]
-    found = []
-    for i, collator in enumerate(collators):
-        steps = {"gradient_accumulation_steps": 2, "num_train_epochs": 2, "learning_rate": 1e-2, "logging_steps": 1}
-        batches = {"per_device_train_batch_size": 3, "per_device_eval_batch_size": 12, "prediction_loss_only": True}
-        arguments = TrainingArguments(tmp_path / str(i), seed=1, report_to=[], use_cpu=True, **steps, **batches)
-        model = make(head).double()
-        trainer = Trainer(model, arguments, train_dataset=examples, eval_dataset=examples, data_collator=collator)
-        trainer.train()
-        losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-        assert len(losses) == 4
-        found.append((losses, trainer.evaluate()["eval_loss"], [p.detach() for p in model.parameters()]))
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-6)

@@ -9,10 +9,8 @@ from helpers.paths import REPOSITORY
 from helpers.small_models import small_config, small_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForMaskedLM, BertConfig, BertModel, StaticCache
-from transformers.models.roformer.configuration_roformer import RoFormerConfig as TheirConfig
-from transformers.models.roformer.modeling_roformer import RoFormerModel as TheirModel
 
-from modeling_roformer import NezhaConfig, RoFormerConfig, RoFormerForCausalLM, RoFormerForMaskedLM, RoFormerModel
+from modeling_roformer import NezhaConfig, RoFormerForCausalLM, RoFormerForMaskedLM, RoFormerModel
 from modeling_roformer.conversion import convert, export_tf, info
 from modeling_roformer.conversion.errors import CheckpointError
 from modeling_roformer.loading import ShapeMismatchError
@@ -100,23 +98,6 @@ def test_without_positions_order_does_not_matter():
         }
     assert differences.pop("none") < 1e-5
     assert min(differences.values()) > 0.1
-
-
-def test_encodings_differ_in_the_table_alone():
-    """Rotary, the default, is what it was: transformers' RoFormer, weight by weight."""
-    torch.manual_seed(0)
-    theirs = TheirModel(small_config(TheirConfig, max_position_embeddings=LONGEST, initializer_range=0.3)).eval()
-    names = theirs.state_dict().keys() - {"encoder.embed_positions.weight"}
-    for model in (RoFormerModel(small_config(max_position_embeddings=LONGEST)).eval(), make_model("rotary")):
-        assert model.state_dict().keys() == names
-        model.load_state_dict(theirs.state_dict())
-        with torch.no_grad():
-            found, expected = model(make_ids()).last_hidden_state, theirs(make_ids()).last_hidden_state
-        torch.testing.assert_close(found, expected, atol=5e-5, rtol=0)
-    assert RoFormerConfig(position_encoding="rotary").to_dict() == RoFormerConfig().to_dict()
-    for encoding in OTHERS:
-        more = {TABLE} if encoding == "learned" else set()
-        assert make_model(encoding).state_dict().keys() - names == more
 
 
 def make_decoder(encoding, **fields):

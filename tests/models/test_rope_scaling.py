@@ -78,22 +78,6 @@ def test_frequencies_and_factor_are_those_of_transformers(name, options, head_di
     assert math.isclose(attention_factor(model.config), factor**2, rel_tol=1e-12)
 
 
-def test_yarns_ramp_is_that_of_transformers_and_not_of_the_paper():
-    """Equation 23 of arXiv:2309.00071 has γ(r) = (r − α) / (β − α) for r turns within the trained length."""
-    trained, head_dim, factor = 512, 64, 8.0
-    rope = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": trained}
-    model = small_model(rope_parameters=rope, hidden_size=2 * head_dim)
-    ours = scaled_inverse_frequencies(model.config, 1, torch.device("cpu")).tolist()
-    papers = []
-    for i in range(head_dim // 2):
-        plain = 10000.0 ** (-2 * i / head_dim)
-        gamma = min(max((trained * plain / (2 * math.pi) - 1) / (32 - 1), 0.0), 1.0)
-        papers.append((1 - gamma) * plain / factor + gamma * plain)
-    ratios = [paper / own for paper, own in zip(papers, ours, strict=True)]
-    assert math.isclose(ratios[0], 1) and math.isclose(ratios[-1], 1)  # outside the ramp
-    assert 2.3 < 1 / min(ratios) < 2.5 and max(ratios) < 1 + 1e-12
-
-
 @pytest.mark.parametrize("name", TYPES)
 def test_heads_of_two_dimensions(name):
     """θ_1 = 1 is the highest frequency: dynamic NTK leaves it, and YaRN here, too."""
@@ -174,21 +158,3 @@ def test_dynamic_generates_without_a_cache():
     assert model.generate(make_ids(s=12), **settings).equal(expected)
     with refused(ValueError, '"dynamic"', "past_key_values", "use_cache=False"):
         model.generate(make_ids(s=12), **settings, use_cache=True)
-
-
-@pytest.mark.parametrize("beams", [1, 3])
-@pytest.mark.parametrize("given", ["embeddings", "both"])
-def test_dynamic_generation_from_embeddings_is_that_from_ids(given, beams):
-    """Nothing can be cached, so the prompt's embeddings are read with every word; the left one is padded."""
-    model = small_model(RoFormerForCausalLM, is_decoder=True, rope_parameters=TYPES["dynamic"])
-    ids, mask = make_ids(2, 14), torch.ones(2, 14, dtype=torch.long)
-    mask[0, :3] = 0
-    settings = dict(max_new_tokens=8, num_beams=beams, do_sample=False, eos_token_id=None, pad_token_id=0)
-    expected = model.generate(ids, attention_mask=mask, **settings)
-    embeddings = {"inputs_embeds": model.get_input_embeddings()(ids)}
-    if given == "both":
-        embeddings["input_ids"] = ids
-    found = model.generate(**embeddings, attention_mask=mask, **settings)
-    assert found[:, -8:].tolist() == expected[:, 14:].tolist()
-    other = {**embeddings, "inputs_embeds": embeddings["inputs_embeds"].flip(1)}
-    assert model.generate(**other, attention_mask=mask, **settings)[:, -8:].tolist() != expected[:, 14:].tolist()

@@ -5,7 +5,6 @@ import textwrap
 
 import numpy as np
 import pytest
-import torch
 from helpers import triplets
 from helpers.absent_package import run_without_package
 from helpers.messages import refused
@@ -44,16 +43,8 @@ def test_lists_generators_and_datasets_in_batches(folder, tokenizer, batch_size)
     rows = [{**triplet, "label": "B", "number": i} for i, triplet in enumerate(TRIPLETS)]  # as data sets have them
     expected = expected_answers(folder, tokenizer, rows)
 
-    class Rows(torch.utils.data.Dataset):
-        def __len__(self):
-            return len(rows)
-
-        def __getitem__(self, i):
-            return rows[i]
-
     assert_answers(match(rows), expected)
     assert_answers(list(match(row for row in rows)), expected)
-    assert_answers(list(match(Rows())), expected)
     assert_answers(list(match(KeyDataset([{"triplet": row} for row in rows], "triplet"))), expected)
 
 
