@@ -10,7 +10,6 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from modeling_roformer import RoFormerForCausalLM
-from modeling_roformer import model as model_module
 from modeling_roformer.rotary import attention_factor, scaled_inverse_frequencies
 
 HEAD_DIM = 16
@@ -114,26 +113,21 @@ def test_so_are_the_other_fields_that_a_call_reads(fields, attention):
     assert torch.equal(found, known)
 
 
-def test_dynamic_takes_the_length_from_positions_that_are_given(monkeypatch):
-    """The last position and one, as in transformers, for each text, without padding."""
-    model = small_model(rope_parameters=TYPES["dynamic"])
-    ids = make_ids(2, 12)
-    positions = torch.stack([torch.linspace(0, 3099, 12).long(), torch.arange(12)])
+@torch.no_grad()
+def test_dynamic_takes_the_length_from_positions_that_are_given():
+    """The last position and one, as in transformers, for each text, without padding: the base grows by it."""
+    model, ids = small_model(rope_parameters=TYPES["dynamic"]), make_ids(2, 12)
+    positions = torch.stack([torch.linspace(0, 3099, 12).long(), torch.arange(12) * 3])
     mask = torch.ones_like(ids)
     mask[1, 9:] = 0
-    with torch.no_grad():
-        found = model(ids, position_ids=positions, attention_mask=mask).last_hidden_state
-        for i, length in ((0, 3100), (1, 9)):
-            plain = small_model()
-            expected = torch.tensor(expected_frequencies("dynamic", length), dtype=torch.float64)
-            with monkeypatch.context() as patch:
-                patch.setattr(model_module, "kept_frequencies", lambda *args, known=expected: known)
-                known = plain(ids[i : i + 1], position_ids=positions[i : i + 1], attention_mask=mask[i : i + 1])
-            torch.testing.assert_close(found[i], known.last_hidden_state[0], atol=1e-5, rtol=0)
-        shared = model(ids, position_ids=positions[:1]).last_hidden_state
-        torch.testing.assert_close(shared[0], found[0], atol=1e-5, rtol=0)
-        default = model(ids, attention_mask=mask).last_hidden_state
-        torch.testing.assert_close(default[1], found[1], atol=1e-5, rtol=0)
+    found = model(ids, position_ids=positions, attention_mask=mask).last_hidden_state
+    for i, length in ((0, 3100), (1, 25)):
+        grown = 10000.0 * (4.0 * length / 16 - 3.0) ** (HEAD_DIM / (HEAD_DIM - 2))
+        plain = small_model(rope_parameters={"rope_type": "default", "rope_theta": grown})
+        inputs = {"position_ids": positions[i : i + 1], "attention_mask": mask[i : i + 1]}
+        torch.testing.assert_close(found[i], plain(ids[i : i + 1], **inputs).last_hidden_state[0], atol=1e-5, rtol=0)
+    shared = model(ids, position_ids=positions[:1]).last_hidden_state
+    torch.testing.assert_close(shared[0], found[0], atol=1e-5, rtol=0)
 
 
 def test_dynamic_generates_with_positions_that_are_given():
