@@ -25,7 +25,6 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
-from transformers.models.roformer.modeling_roformer import RoFormerSequenceSummary
 
 from .call import Call
 from .configuration import RoFormerConfig
@@ -483,6 +482,37 @@ class RoFormerForQuestionAnswering(RoFormerHead):
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
+
+
+class RoFormerSequenceSummary(nn.Module):
+    """One vector per text, chosen by `config.summary_type`: "last" (default), "first", "mean" or "cls_index".
+
+    Optional fields of the config, as in transformers' RoFormer: `summary_use_proj`, `summary_proj_to_labels`,
+    `summary_activation`, `summary_first_dropout`, `summary_last_dropout`.
+    """
+
+    def __init__(self, config: RoFormerConfig):
+        super().__init__()
+        self.summary_type = getattr(config, "summary_type", "last")
+        if self.summary_type not in ("last", "first", "mean", "cls_index"):
+            raise ValueError(f"summary_type is {self.summary_type!r}, but must be one of last, first, mean, cls_index")
+        self.summary = nn.Identity()
+        if getattr(config, "summary_use_proj", False):
+            to_labels = getattr(config, "summary_proj_to_labels", False) and config.num_labels > 0
+            self.summary = nn.Linear(config.hidden_size, config.num_labels if to_labels else config.hidden_size)
+        activation = getattr(config, "summary_activation", None)
+        self.activation = ACT2FN[activation] if activation else nn.Identity()
+        self.first_dropout = nn.Dropout(getattr(config, "summary_first_dropout", 0.0))
+        self.last_dropout = nn.Dropout(getattr(config, "summary_last_dropout", 0.0))
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        if self.summary_type == "first":
+            vector = hidden_states[:, 0]
+        elif self.summary_type == "mean":
+            vector = hidden_states.mean(dim=1)
+        else:  # "cls_index" without an index is the last token too
+            vector = hidden_states[:, -1]
+        return self.last_dropout(self.activation(self.summary(self.first_dropout(vector))))
 
 
 class RoFormerForMultipleChoice(RoFormerHead):
