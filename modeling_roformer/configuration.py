@@ -1,6 +1,5 @@
 """Configuration of RoFormer models."""
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -68,18 +67,6 @@ def check_sizes(config: PreTrainedConfig, why_even: str) -> None:
             f"hidden_size ({config.hidden_size}) must be an even multiple of num_attention_heads "
             f"({config.num_attention_heads}): {why_even}"
         )
-
-
-def check_activations(config: PreTrainedConfig) -> None:
-    """Raise a ValueError that names the first field whose activation transformers does not have."""
-    from transformers.activations import ACT2FN  # needs torch
-
-    for field in ACTIVATIONS:
-        name = getattr(config, field, None)
-        if name is not None and name not in ACT2FN:
-            close = get_close_matches(name, ACT2FN, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(sorted(ACT2FN))}"
-            raise ValueError(f"{field} is {name!r}, which is not an activation of transformers: {hint}")
 
 
 @strict

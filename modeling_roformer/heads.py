@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from transformers import initialization as init
-from transformers.activations import ACT2FN
+from transformers.activations import get_activation
 from transformers.cache_utils import Cache
 from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import (
@@ -154,7 +154,7 @@ class RoFormerPredictionHeadTransform(nn.Sequential):
         super().__init__()
         width = config.embedding_size or config.hidden_size
         self.dense = nn.Linear(config.hidden_size, width)
-        self.transform_act_fn = ACT2FN[config.hidden_act]
+        self.transform_act_fn = get_activation(config.hidden_act)
         self.LayerNorm = nn.LayerNorm(width, eps=config.layer_norm_eps)
 
 
@@ -309,7 +309,7 @@ class RoFormerClassificationHead(nn.Module):
         self.has_hidden_layer = config.classifier_layers == 2
         if self.has_hidden_layer:
             self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-            self.activation = ACT2FN[config.classifier_activation or config.hidden_act]
+            self.activation = get_activation(config.classifier_activation or config.hidden_act)
         self.out_proj = nn.Linear(config.hidden_size, config.num_labels)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
@@ -501,7 +501,7 @@ class RoFormerSequenceSummary(nn.Module):
             to_labels = getattr(config, "summary_proj_to_labels", False) and config.num_labels > 0
             self.summary = nn.Linear(config.hidden_size, config.num_labels if to_labels else config.hidden_size)
         activation = getattr(config, "summary_activation", None)
-        self.activation = ACT2FN[activation] if activation else nn.Identity()
+        self.activation = get_activation(activation) if activation else nn.Identity()
         self.first_dropout = nn.Dropout(getattr(config, "summary_first_dropout", 0.0))
         self.last_dropout = nn.Dropout(getattr(config, "summary_last_dropout", 0.0))
 

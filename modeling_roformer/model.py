@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 from transformers import initialization as init
-from transformers.activations import ACT2FN
+from transformers.activations import get_activation
 from transformers.cache_utils import Cache
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions
@@ -23,7 +23,7 @@ from .attention import (
     make_source_mask,
 )
 from .call import ReadOnlyCache, read_call
-from .configuration import RoFormerConfig, check_activations
+from .configuration import RoFormerConfig
 from .inputs import CACHE_NAME, can_be_read
 from .loading import LoadedWhole
 from .rotary import (
@@ -57,9 +57,6 @@ class RMSNorm(nn.Module):
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         wide = hidden_states.float() if hidden_states.dtype in (torch.float16, torch.bfloat16) else hidden_states
         return nn.functional.rms_norm(wide, (wide.shape[-1],), eps=self.eps).to(hidden_states.dtype)
-
-    def extra_repr(self) -> str:
-        return f"eps={self.eps}"
 
 
 def make_norm(config: RoFormerConfig, size: int) -> nn.Module:
@@ -127,7 +124,7 @@ class RoFormerIntermediate(nn.Sequential):
     def __init__(self, config: RoFormerConfig):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.use_bias)
-        self.intermediate_act_fn = ACT2FN[config.hidden_act]
+        self.intermediate_act_fn = get_activation(config.hidden_act)
 
 
 class RoFormerLayer(GradientCheckpointingLayer):
@@ -226,7 +223,7 @@ class RoFormerPooler(nn.Module):
     def __init__(self, config: RoFormerConfig):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.activation = ACT2FN[config.pooler_activation]
+        self.activation = get_activation(config.pooler_activation)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return self.activation(self.dense(hidden_states[:, 0]))
@@ -259,7 +256,6 @@ class RoFormerPreTrainedModel(LoadedWhole, PreTrainedModel):
 
     def __init__(self, config: RoFormerConfig, *args, **kwargs):
         config.check()
-        check_activations(config)
         super().__init__(config, *args, **kwargs)
 
     @classmethod

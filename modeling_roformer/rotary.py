@@ -331,9 +331,6 @@ class SinusoidalPositionEmbeddings(nn.Module):
         vectors = rotation.squeeze(2).flip(-1)  # sine before cosine
         return self.scale * (vectors.transpose(-1, -2) if self.in_halves else vectors).flatten(2)
 
-    def extra_repr(self) -> str:
-        return str(self.width)
-
 
 def make_position_embeddings(config: RoFormerConfig) -> nn.Module | None:
     """Return the module of position embeddings, or None if the config adds none."""

@@ -66,23 +66,6 @@ def test_a_grown_vocabulary_has_more_ids():
 FAMILIES = [("RoFormerForSequenceClassification", "RoFormerConfig"), ("NezhaForSequenceClassification", "NezhaConfig")]
 
 
-@pytest.mark.parametrize(("head", "config"), FAMILIES)
-def test_unknown_activations(head, config):
-    def build(**fields):
-        return getattr(ours, head)(small_config(getattr(ours, config), **{**FIELDS, **fields}))
-
-    with refused(ValueError, "hidden_act", "gelo", "gelu"):
-        build(hidden_act="gelo")
-    with refused(ValueError, "hidden_act", "zzz", "gelu", "relu", "tanh"):
-        build(hidden_act="zzz")
-
-
-@pytest.mark.parametrize("field", ["pooler_activation", "classifier_activation", "summary_activation"])
-def test_unknown_activations_of_heads(field):
-    with refused(ValueError, field, "tahn", "tanh"):
-        make_model("RoFormerForMultipleChoice", add_pooling_layer=True, **{"pooler_activation": "tanh", field: "tahn"})
-
-
 @pytest.mark.parametrize("name", [name for name in ours.__all__ if name.startswith(("RoFormerFor", "RoFormerModel"))])
 def test_an_argument_that_no_constructor_has(name, tmp_path):
     config = small_config(**FIELDS)

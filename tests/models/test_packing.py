@@ -120,7 +120,7 @@ def test_flash_attention_gets_all_texts_in_one_call(way, is_decoder, monkeypatch
 def test_flash_attention_refuses_the_prefixes_of_several_texts(monkeypatch):
     model = small_model(**DECODER, prefix_lm=True).bfloat16()
     model.config._attn_implementation, _ = use_varlen_attention(monkeypatch)
-    with refused(ValueError, "attn_implementation", "attention_mask"):
+    with refused(ValueError, "attn_implementation", "prefix_lm"):
         model(**flatten(names=ENDS))
 
 

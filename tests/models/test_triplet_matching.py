@@ -179,10 +179,7 @@ def test_gradients_reach_every_parameter_and_the_model_learns(scorer, loss):
         ),
         ("bi", {"input_ids": torch.ones(3, 2, 11).long()}, ["input_ids", (3, 2, 11), "'bi'", "(batch, 3, length)"]),
         ("cross", {"input_ids": torch.ones(3, 11).long()}, ["input_ids", (3, 11), "(batch, 2, length)"]),
-        ("cross", {"input_ids": torch.ones(0, 2, 11).long()}, ["input_ids", (0, 2, 11), "(batch, 2, length)"]),
         ("cross", {"input_ids": None}, ["either", "input_ids", "inputs_embeds"]),
-        ("cross", {"input_ids": torch.ones(3, 2, 11)}, ["input_ids", "torch.float32"]),
-        ("bi", {"input_ids": [[[1, 2], [3, 4], [5, 6]]]}, ["input_ids", "list", "tensor"]),
         (
             "cross",
             {"input_ids": None, "inputs_embeds": torch.ones(3, 2, 11)},
