@@ -178,7 +178,10 @@ class TableBatch(Batch):
     def column(self, name: str) -> list:
         """Return the values of one of the columns that were read, as they are stored."""
         column = self.table[name]
-        return column if isinstance(column, list) else column.to_pylist()
+        try:
+            return column if isinstance(column, list) else column.to_pylist()
+        except UnicodeDecodeError:
+            raise DataError(f"{self.source}: {name} has a text that is not UTF-8: store it as binary") from None
 
     def _classes(self, column: str) -> list[str]:
         """Return the names of the classes of a column of class ids."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from modeling_roformer.output.console import sentence_of
 
 from .errors import DataError
-from .formats import READABLE, SUFFIXES, TEXT, check_name, is_file_name, is_format, suffix_of
+from .formats import READABLE, SUFFIXES, TEXT, check_name, is_file_name, suffix_of
 
 # Splits of a data set, and the words of `datasets` that name them.
 SPLITS = {
@@ -113,7 +113,8 @@ def _visible_files(folder: Path) -> list[Path]:
             texts_about += [file] * (format_ == TEXT)
             continue
         check_name(file)
-        (read if is_format(file) else others).append(file)
+        is_read = suffix_of(file) in SUFFIXES or not suffix_of(file)  # without a suffix, it is text or JSON Lines
+        (read if is_read else others).append(file)
     if not read:
         raise DataError(f"{folder} has no file to read: {READABLE}")
     for description, skipped in ("of other formats", others), ("about the data, by their names", texts_about):

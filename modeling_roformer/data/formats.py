@@ -103,11 +103,6 @@ def has_json_objects(first_line: bytes, suffix: str) -> bool:
     return SUFFIXES.get(suffix) == JSON or bool(_OBJECT.match(first_line) or _LIST.match(first_line))
 
 
-def is_format(path: Path) -> bool:
-    """Return whether a file of a folder is read, by its name: one without a suffix is text or JSON Lines."""
-    return suffix_of(path) in SUFFIXES or not suffix_of(path)
-
-
 def is_file_name(name: str) -> bool:
     """Return whether a name has the suffix of a file, so that it is never sought on the Hub."""
     path = Path(name)

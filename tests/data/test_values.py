@@ -230,6 +230,14 @@ def test_two_columns_of_a_table_with_one_name_are_refused(tmp_path):
                 read(tmp_path / name, tmp_path / "cache")
 
 
+def test_a_string_of_parquet_that_is_not_utf8_is_refused(tmp_path):
+    stored = pyarrow.array([b"\xff\xfe"], pyarrow.binary())
+    column = pyarrow.Array.from_buffers(pyarrow.string(), 1, stored.buffers())
+    pyarrow.parquet.write_table(pyarrow.table({"text": column}), tmp_path / "laws.parquet")
+    with refused(DataError, tmp_path / "laws.parquet", "text", "UTF-8"):
+        list(data.read_texts([tmp_path / "laws.parquet"]))
+
+
 def test_fields_of_objects_are_columns_in_every_format(tmp_path):
     rows = [{"pair": {"de": "gut", "en": "good"}}, {"pair": None}, {"pair": {"de": "schlecht", "en": "bad"}}]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
