@@ -4,8 +4,6 @@ import errno
 import gzip
 import lzma
 import os
-import shutil
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -300,14 +298,6 @@ def test_tables_of_a_folder_have_the_same_columns(tmp_path):
     for read in (lambda: load_texts(tmp_path / "data", ["text", "label"]), lambda: load_data(tmp_path / "data")):
         with refused(TrainingError, tmp_path / "data" / "b.csv", "'label'"):
             read()
-
-
-def test_a_folder_that_is_a_zip_archive_of_a_table_is_named(tmp_path):
-    with zipfile.ZipFile(tmp_path / "laws.xlsx", "w") as archive:
-        archive.writestr("[Content_Types].xml", "")
-    shutil.move(tmp_path / "laws.xlsx", tmp_path / "laws.csv")
-    with refused(TrainingError, tmp_path / "laws.csv", "CSV"):
-        load_texts(tmp_path / "laws.csv", ["text"])
 
 
 def test_the_line_about_rows_without_a_text_names_three_files(tmp_path, capsys):

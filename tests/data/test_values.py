@@ -263,14 +263,6 @@ def test_lists_are_read_where_they_are_asked_for(tmp_path):
             load_texts(path, {"question": "query", "passage": "pos"}, lists=["passage"])
 
 
-def test_charges_of_a_case_are_no_single_label(tmp_path):
-    """CAIL2018 has a list of charges for each case."""
-    path = tmp_path / "cases.jsonl"
-    path.write_text('{"fact": "甲盗窃。", "meta": {"accusation": ["盗窃"]}}\n', encoding="utf-8")
-    with refused(TrainingError, path, "line 1", "meta.accusation", "list"):
-        load_texts(path, {"text": "fact", "label": "meta.accusation"})
-
-
 def test_numbers_of_parquet_are_what_str_makes_of_them(tmp_path):
     table = pyarrow.table({"text": [1, 2], "label": [0.5, 1.0], "is": [True, False]})
     pyarrow.parquet.write_table(table, tmp_path / "laws.parquet")
