@@ -37,7 +37,7 @@ def documents(path):
 
 
 def embedded(path):
-    return [text for shard in read_shards(Texts((str(path),), piece=4), 10) for text in shard.texts]
+    return [text for shard in read_shards(Texts((str(path),), batch_bytes=4), 10) for text in shard.texts]
 
 
 def training(path):
@@ -50,7 +50,9 @@ def pretraining(path):
 
 def embedded_by_document(path):
     return [
-        text for shard in read_shards(Texts((str(path),), sample_by="document", piece=4), 10) for text in shard.texts
+        text
+        for shard in read_shards(Texts((str(path),), sample_by="document", batch_bytes=4), 10)
+        for text in shard.texts
     ]
 
 
