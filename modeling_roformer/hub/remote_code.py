@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from modeling_roformer.files.reading import read_json
-from modeling_roformer.output.console import sentence_of
 
 # `pipeline` looks for the model of a custom task among transformers' own Auto classes, none of which is for triplets.
 # This one is unused: RoFormer has no such head.
@@ -28,7 +27,7 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
     of which transformers has none, and its pipeline; only that of a model with linear attention has its code.
 
     Raises:
-        ValueError: the folder's model is not one that this package computes, or its configuration is invalid.
+        ValueError: the folder's model is not one that this package computes.
     """
     from transformers.dynamic_module_utils import get_relative_import_files
 
@@ -44,10 +43,6 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
             f"{directory / 'config.json'} has model_type {config.get('model_type')!r}, but this package's code "
             f"computes only {', '.join(CONFIG_CLASSES)}; `roformer push` without --with-code publishes it"
         )
-    try:
-        config_class.from_dict(config)
-    except Exception as error:  # of several types, for a field of another type or with an impossible value
-        raise ValueError(f"{directory / 'config.json'} is not a configuration: {sentence_of(error)}") from None
     default: dict[str, Any] = {"tokenizer_class": RoFormerTokenizer.__name__}
     tokenizer_config = read_json(directory / "tokenizer_config.json", default)
 

@@ -13,7 +13,7 @@ from huggingface_hub.utils import validate_repo_id
 from modeling_roformer.model_cards import card_of_folder
 
 from .download import checksums
-from .errors import LOG_IN, HubError, hub_bars, hub_error, may_pass, usable_token
+from .errors import HubError, hub_bars, hub_error, may_pass, usable_token
 from .published_content import CARD, INDEX, TOKENIZER, VOCABULARY, WEIGHTS, published_content, with_needs
 
 logger = logging.getLogger(__name__)
@@ -83,8 +83,6 @@ def push(
     files = published_content(directory, with_code, tell)
     validate_repo_id(repo_id)
     token = usable_token(token)
-    if token is None:
-        raise ValueError(f"there is no token for the Hub: {LOG_IN.format(verb='write')}")
     api = HfApi(token=token)
     message = commit_message or f"Upload {directory.resolve().name}{' with code' if with_code else ''}"
     before: set[int] | None = None  # pull requests that were open before
@@ -135,22 +133,21 @@ def push(
             raise HubError(f"{repository} already has all of these files, so no pull request was opened")
         return commit.pr_url
 
+    address = ""
     for wait in (*WAITS, None):
         try:
             with hub_bars(progress):
                 address = send()
+            break
         except Exception as error:
             if wait is None or not may_pass(error):
                 is_first = wait == WAITS[0]  # of later tries, the one before may have succeeded without a response
                 sure = "nothing was published" if is_first else "the push failed, and can be repeated"
                 raise hub_error(error, f"{repo_id}: {sure}", token, "write") from None
             sleep(wait)
-        else:
-            if deleted:
-                names = ", ".join(sorted(deleted))
-                tell(f"deleted there, since they belong to other weights or another tokenizer: {names}")
-            return address
-    raise AssertionError  # the last try returns or raises
+    if deleted:
+        tell(f"deleted there, since they belong to other weights or another tokenizer: {', '.join(sorted(deleted))}")
+    return address
 
 
 def _check_fit(there: Collection[str], written: Collection[str], directory: Path) -> None:

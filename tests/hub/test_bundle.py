@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -53,28 +52,12 @@ def test_it_is_what_push_publishes_with_code(hub, word, tmp_path, run):
     assert content(tmp_path / "again") == bundled
 
 
-def test_a_strangers_aliases_are_refused(word, tmp_path):
-    """436 bytes of them stand for 10 million names."""
-    levels = "".join(f"  a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 8))
-    (word / "README.md").write_text(f"---\nlicense: mit\ntags:\n- x\nbomb:\n  a0: &a0 lol\n{levels}---\n# Card\n")
-    with refused(ValueError, "README.md", "alias", "*a0"):
-        bundle(word, tmp_path / "out", tell=lambda sentence: None)
-    assert not (tmp_path / "out").exists()
-
-
 def test_no_pipeline_of_a_stranger_is_bundled(word, tmp_path):
     config = json.loads((word / "config.json").read_text())
     entry = {"evil": {"impl": "../evil.P", "pt": ["AutoModel"], "type": "text"}}
     (word / "config.json").write_text(json.dumps(config | {"custom_pipelines": entry}))
     bundle(word, tmp_path / "out", tell=lambda sentence: None)
     assert "custom_pipelines" not in json.loads((tmp_path / "out" / "config.json").read_text())
-
-
-def test_a_card_is_written_where_there_is_none(word, tmp_path):
-    (word / "README.md").unlink()
-    bundle(word, tmp_path / "out")
-    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-    assert card.startswith("---\n") and "trust_remote_code=True" in card
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -109,26 +92,10 @@ def test_refusals_leave_nothing(word, tmp_path, run, monkeypatch):
     with refused(ValueError, tmp_path / "adapter", "config.json"):
         bundle(tmp_path / "adapter", tmp_path / "out")
     shutil.rmtree(tmp_path / "adapter")
-    own = json.loads((word / "config.json").read_text())
-    six = own | {"num_hidden_layers": "six"}
-    for config, facts in (({"model_type": "bert"}, ["bert", "roformer"]), (six, ["num_hidden_layers", "six"])):
-        (word / "config.json").write_text(json.dumps(config))
-        code, out, err = run("bundle", word, tmp_path / "out")
-        assert code == 1 and not out and err.count("\n") == 1
-        assert_states(err, word / "config.json", *facts)
-    assert os.listdir(tmp_path) == ["word"]
-
-
-def test_a_full_disk_leaves_nothing(word, tmp_path, run):
-    """A limit on the size of files stands in for the disk."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (3_000, limits[1]))
-    try:
-        code, _, err = run("bundle", word, tmp_path / "out")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert code == 1 and err.count("\n") == 1
-    assert_states(err, word / "model-00001-of-00003.safetensors")
+    (word / "config.json").write_text('{"model_type": "bert"}')
+    code, out, err = run("bundle", word, tmp_path / "out")
+    assert code == 1 and not out and err.count("\n") == 1
+    assert_states(err, word / "config.json", "bert", "roformer")
     assert os.listdir(tmp_path) == ["word"]
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from helpers.exporting import write_graph
-from helpers.hub_server import Blob, Fault
+from helpers.hub_server import Blob
 from helpers.messages import assert_states, refused
 from transformers import AutoTokenizer
 
@@ -91,44 +91,6 @@ def test_on_a_branch_and_in_a_pull_request(hub, tmp_path):
     for revision in ("refs/pr/1", "trial"):
         assert_same(second, revision=revision)
         assert "model.safetensors" not in weights(hub, revision)
-
-
-def test_weights_that_are_there_already_replace_too(hub, tmp_path):
-    """An earlier version sent shards beside the whole file: nothing but its deletion is left to do."""
-    saved(tmp_path / "first", 1, "50GB")
-    push(tmp_path / "first", REPO)
-    old = hub.repos[REPO].commits[hub.repos[REPO].branches["main"]]["model.safetensors"]
-    model = saved(tmp_path / "second", 2, "5KB")
-    push(tmp_path / "second", REPO)
-    repo = hub.repos[REPO]
-    repo.commit("main", repo.commits[repo.branches["main"]] | {"model.safetensors": old}, "both")
-    push(tmp_path / "second", REPO)
-    assert_same(model)
-    commits = len(repo.commits)
-    push(tmp_path / "second", REPO)
-    assert len(repo.commits) == commits
-
-
-@pytest.mark.parametrize("create_pr", [False, True])
-def test_a_lost_answer_is_known_by_what_was_deleted(hub, tmp_path, create_pr):
-    saved(tmp_path / "first", 1, "50GB")
-    push(tmp_path / "first", REPO)
-    model = saved(tmp_path / "second", 2, "5KB")
-    hub.faults.append(Fault("POST .*/commit/", cut=5))
-    push(tmp_path / "second", REPO, create_pr=create_pr, commit_message="second")
-    assert list(hub.repos[REPO].messages.values()).count("second") == 1
-    assert_same(model, revision="refs/pr/1" if create_pr else "main")
-
-
-def test_files_lost_on_the_way_to_the_hub_are_in_the_folder(hub, tmp_path):
-    """transformers pushes at the end of save_pretrained, when the folder still has the earlier weights."""
-    model_of(1).save_pretrained(tmp_path / "model")
-    model = model_of(2)
-    hub.faults.append(Fault("POST .*/commit/", status=403))
-    with pytest.raises(OSError, match="403"):
-        model.save_pretrained(tmp_path / "model", push_to_hub=True, max_shard_size="5KB")
-    loaded = RoFormerModel.from_pretrained(tmp_path / "model")
-    assert all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in loaded.state_dict().items())
 
 
 GRAPHS = ["model.onnx", "model.onnx_data", "onnx/model_quantized.onnx", "openvino/openvino_model.bin"]
