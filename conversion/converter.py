@@ -12,7 +12,7 @@ import numpy as np
 
 from modeling_roformer.files.atomic_folder import output_folder, require_replaceable
 from modeling_roformer.model_cards import card_for, conversion_facts, data_files, measure
-from modeling_roformer.output.console import byte_progress, sentence_of
+from modeling_roformer.output.console import byte_progress
 from modeling_roformer.tokenization.wordpiece import is_cjk
 
 from .checkpoints.checkpoint import Checkpoint, Plan
@@ -23,7 +23,6 @@ from .families.family import Weight
 from .families.registry import AUTO, FAMILIES
 from .families.roformer_start import TARGETS
 from .folder.legacy_folder import GENERATION_CONFIG, LegacyFiles, checked_output, legacy_files, name_of
-from .folder.settings import read_fields
 from .formats.dtypes import DTYPES, FLOATS, cast
 from .formats.safetensors_file import INDEX, MAX_SHARD_SIZE, split_into_shards, write_safetensors, write_shard_index
 from .formats.source import Source
@@ -77,7 +76,7 @@ def convert(
         >>> AutoModelForMaskedLM.from_pretrained("roformer-base-zh")
     """
     started = time.perf_counter()
-    _check_options(family, as_family, head, dtype, max_shard_size)
+    _check_options(family=family, as_family=as_family, head=head, dtype=dtype)
     origin = Path(legacy_dir)
     output = checked_output(origin, output_dir)
     require_replaceable(output, force)
@@ -85,7 +84,6 @@ def convert(
         match = read_checkpoint(files, name_of(origin), family=family, target=as_family, head=head)
         config, tokenizer = match.config, match.tokenizer  # made before anything is written, as for a dry run
         config.dtype = dtype
-        generation_config = _checked_generation_config(match, files)
         report = ConversionReport(
             source=origin,
             output=Path(output_dir),  # as the caller gave it
@@ -112,7 +110,8 @@ def convert(
                 config.save_pretrained(folder)
                 _write_sentence_transformers_files(folder, match, files)
                 tokenizer.save_pretrained(folder)
-                if generation_config is not None:
+                generation_config = files.config.with_name(GENERATION_CONFIG)
+                if match.note is None and generation_config.is_file():  # a model of another kind does not get it
                     shutil.copyfile(generation_config, folder / GENERATION_CONFIG)
                 _write_card(folder, origin.resolve().name, match, files)
                 if verify:
@@ -124,16 +123,13 @@ def convert(
     return replace(report, seconds=time.perf_counter() - started)
 
 
-def _check_options(family: str, as_family: str | None, head: str, dtype: str, max_shard_size: int | str) -> None:
-    """Raise ValueError if an option is not one of its choices."""
-    if dtype not in FLOATS:
-        raise ValueError(f"weights cannot be written as {dtype!r}: choose one of {', '.join(FLOATS)}")
-    for name, value, choices in (("family", family, (AUTO, *FAMILIES)), ("head", head, HEADS)):
-        if value not in choices:
-            raise CheckpointError(f"there is no {name} {value!r}: choose one of {', '.join(choices)}")
-    if as_family not in (None, *TARGETS):
-        raise CheckpointError(f"a checkpoint cannot be written as {as_family!r}: choose {' or '.join(TARGETS)}")
-    split_into_shards({}, max_shard_size)  # refuses another size
+def _check_options(**options: str | None) -> None:
+    """Raise CheckpointError if an option is not one of its choices."""
+    choices = {"family": (AUTO, *FAMILIES), "as_family": (None, *TARGETS), "head": HEADS, "dtype": FLOATS}
+    for name, value in options.items():
+        if value not in choices[name]:
+            known = ", ".join(choice for choice in choices[name] if choice)
+            raise CheckpointError(f"there is no {name} {value!r}: choose one of {known}")
 
 
 def _padding_row(rows: int, entries: int) -> dict[str, str]:
@@ -142,21 +138,6 @@ def _padding_row(rows: int, entries: int) -> dict[str, str]:
         return {}
     unused = f"{rows - entries:,} rows without a token are kept, with their logits"
     return {"padded embeddings": f"{rows:,} rows for {entries:,} entries: {unused}"}
-
-
-def _checked_generation_config(checkpoint: Checkpoint, files: LegacyFiles) -> Path | None:
-    """Return the generation_config.json to copy, if there is one; raise CheckpointError if transformers refuses it."""
-    path = files.config.with_name(GENERATION_CONFIG)
-    if checkpoint.note is not None or not path.is_file():  # a model of another kind does not get it
-        return None
-    from transformers import GenerationConfig
-
-    fields = read_fields(path, encoding="utf-8")
-    try:
-        GenerationConfig(**fields)
-    except Exception as error:  # any error that a field of the wrong type causes
-        raise CheckpointError(f"{path} cannot be read: {sentence_of(error)}") from None
-    return path
 
 
 def _write_sentence_transformers_files(folder: Path, checkpoint: Checkpoint, files: LegacyFiles) -> None:

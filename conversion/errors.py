@@ -1,5 +1,7 @@
 """The errors that a checkpoint can cause."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -12,3 +14,12 @@ def not_finite(path: Path, name: str) -> CheckpointError:
     return CheckpointError(
         f"{path} has values that are not finite in {name}: the file is damaged, or training diverged"
     )
+
+
+@contextmanager
+def errors_of(path: Path) -> Iterator[None]:
+    """Put the name of a file in front of each CheckpointError of the block."""
+    try:
+        yield
+    except CheckpointError as error:
+        raise CheckpointError(f"{path} {error}") from None

@@ -82,8 +82,6 @@ def find_checkpoints(parent: str | Path, output_dir: Path) -> dict[str, list[Pat
     are skipped.
     """
     parent = Path(parent)
-    if not parent.is_dir():
-        raise CheckpointError(f"{parent} is not a folder")
     found: dict[str, list[Path]] = {}
     for path in sorted(parent.iterdir()):
         if path.is_dir() and _is_searched(path, output_dir):

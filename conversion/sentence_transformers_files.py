@@ -9,9 +9,7 @@ import json
 import shutil
 from pathlib import Path
 
-from modeling_roformer.pooler_copy import DENSE, has_pooler_copy, pooler_weights, write_pooler_copy
-
-from .errors import CheckpointError
+from modeling_roformer.pooler_copy import DENSE, has_pooler_copy, write_pooler_copy
 
 MODULES = "modules.json"
 POOLINGS = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
@@ -20,16 +18,9 @@ NO_LIMIT = int(1e30)
 
 
 def write_sentence_transformers_files(folder: str | Path) -> None:
-    """Make a converted RoFormer-Sim loadable with `SentenceTransformer(folder)`.
-
-    Raises:
-        ValueError: the weights have no pooler whose activation is linear.
-    """
+    """Make a converted RoFormer-Sim, whose pooler is linear, loadable with `SentenceTransformer(folder)`."""
     folder = Path(folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    pooler = pooler_weights(folder)
-    if set(pooler) != {"weight", "bias"} or config.get("pooler_activation") != "linear":
-        raise ValueError(f"{folder} has no linear pooler, which sentence vectors need")
     width = config["hidden_size"]
     longest = config["max_position_embeddings"] if config.get("position_encoding") == "learned" else NO_LIMIT
     modules = {"Transformer": "", "Pooling": "1_Pooling", "Dense": "2_Dense"}
@@ -63,21 +54,13 @@ def write_sentence_transformers_files(folder: str | Path) -> None:
 
 
 def copy_sentence_transformers_files(source: Path, folder: Path) -> None:
-    """Copy the modules after the encoder from a folder of sentence-transformers; a copy of the pooler is written again.
-
-    Raises:
-        CheckpointError: modules.json cannot be read.
-    """
+    """Copy the modules after the encoder from a folder of sentence-transformers; write a copy of the pooler again."""
     for name in (MODULES, "config_sentence_transformers.json", "sentence_bert_config.json"):
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
-    try:
-        paths = [module["path"] for module in json.loads((source / MODULES).read_text(encoding="utf-8"))]
-        inside = [path for path in paths if path and (source / path).resolve().parent == source.resolve()]
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise CheckpointError(f"{source / MODULES} cannot be read: {error}") from None
-    for path in inside:
-        if (source / path).is_dir():
-            shutil.copytree(source / path, folder / path)
+    for module in json.loads((source / MODULES).read_text(encoding="utf-8")):
+        path = (source / module["path"]).resolve()
+        if path.parent == source.resolve() and path.is_dir():  # others are the encoder, or lie outside
+            shutil.copytree(path, folder / path.name)
     if has_pooler_copy(source, source / DENSE):  # the folder may have another dtype
         write_pooler_copy(folder)

@@ -17,7 +17,7 @@ from modeling_roformer.files.atomic_folder import output_folder
 from modeling_roformer.output.console import byte_progress, summary_table
 
 from .errors import CheckpointError
-from .folder.legacy_folder import CONFIGS, INDEX, VOCABULARY, checked_output, legacy_files, missing
+from .folder.legacy_folder import CONFIGS, VOCABULARY, checked_output, legacy_files
 from .formats.pytorch_files import is_pytorch
 from .formats.tensor_bundle_writer import write_bundle
 
@@ -90,11 +90,7 @@ def export_tf(
     "build_transformer_model('bert_config.json', 'bert_model.ckpt', model='roformer', with_mlm='linear')"
     """
     started = time.perf_counter()
-    if not prefix or Path(prefix).name != prefix or prefix.startswith(".") or prefix.endswith(INDEX):
-        raise ValueError(f"{prefix!r} cannot be the prefix of file names")
     origin = Path(directory)
-    if not origin.exists():
-        raise CheckpointError(missing(origin, "the folder of a saved model"))
     output = checked_output(origin, legacy_dir)
     with output_folder(output, force) as folder, legacy_files(origin, None, unpack_beside=output) as files:
         if not is_pytorch(files.weights):

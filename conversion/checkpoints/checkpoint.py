@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
     from modeling_roformer.tokenization.tokenizer import RoFormerTokenizer
-
-_LAYER = re.compile(r"bert/encoder/layer_(\d+)/")
 
 
 @dataclass(frozen=True)
@@ -119,7 +116,6 @@ def make_plan(
     Raises CheckpointError, one sentence naming file and variable, if configuration and variables do not belong to one
     model.
     """
-    check_layers(source, _LAYER, settings.values["num_hidden_layers"], settings.path)
     weights = family.weights(config)
     if head is not None:
         weights = head.weights_on(weights)
@@ -141,15 +137,6 @@ def make_plan(
             raise CheckpointError(f"{source.path} has no variable {name}, which the weight {weight.key} needs")
         check_tensor(source, entry, weight.shape, settings.path)
     return Plan([wanted[entry.name] for entry in source.in_file_order() if entry.name in wanted], extras)
-
-
-def check_layers(source: Source, layer: re.Pattern, expected: int, config_file: Path) -> None:
-    """Raise CheckpointError if the tensors have another number of layers; `layer` finds the number in their names."""
-    found = max((int(match[1]) for match in map(layer.match, source.entries) if match), default=-1) + 1
-    if found != expected:
-        raise CheckpointError(
-            f"{source.path} has {found} layers, but num_hidden_layers in {config_file.name} is {expected}"
-        )
 
 
 def check_tensor(source: Source, entry: Tensor, shape: tuple[int, ...], config_file: Path) -> None:

@@ -9,12 +9,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from modeling_roformer.model_cards.kinds import KINDS, kind_of
-from modeling_roformer.output.console import sentence_of
 
 from ..errors import CheckpointError
 from ..families import simbert, wobert
 from ..families.family import BIDIRECTIONAL, CAUSAL, MASKS, UNILM, Family, extra
-from ..families.registry import AUTO, EXPORTED_AS, WORDS, Choice, check_supported, choose
+from ..families.registry import AUTO, EXPORTED_AS, WORDS, Choice, choose
 from ..families.roformer_start import start_from
 from ..families.signs import SIGNS
 from ..folder.legacy_folder import INDEX, LegacyFiles, is_hdf5
@@ -54,9 +53,10 @@ def read_legacy(
     """
     source = open_source(files.weights, has_data)
     where = str(source.path)
-    check_supported(source.entries, where)
     if lacks_names(source):
-        raise CheckpointError(f"{where} does not name its layers, and its data file, which does, is not read here")
+        raise CheckpointError(
+            f"{where} does not name its layers: its data file does, which is not read in a .zip or on the Hub"
+        )
     settings, vocabulary = read_settings(files.config), read_vocabulary(files.vocab)
     task = find_task(source, head)
     choice = recognise(source, task, settings, name, requested)
@@ -205,15 +205,4 @@ def _tokenizer(
     arguments = tokenizer_arguments(vocabulary, settings)
     if starts_anew:  # a RoFormer has no length limit
         arguments.pop("model_max_length", None)
-    try:
-        tokenizer = RoFormerTokenizer(vocabulary.ids, **{**family.tokenizer(config), **arguments})
-    except Exception as error:  # any error that an invalid field value causes
-        if not is_exported(settings):
-            raise
-        raise CheckpointError(f"{settings.path} does not describe a valid tokenizer: {sentence_of(error)}") from None
-    if lost := tokenizer.get_vocab().keys() - vocabulary.ids.keys():
-        raise CheckpointError(
-            f"{vocabulary.path} lacks {', '.join(sorted(lost))}, which {settings.path.name} lists in added_tokens: "
-            "keep them in both, or in neither"
-        )
-    return tokenizer
+    return RoFormerTokenizer(vocabulary.ids, **{**family.tokenizer(config), **arguments})

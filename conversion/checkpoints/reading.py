@@ -1,8 +1,7 @@
 """Find out what a checkpoint of any format is, and what is made of it."""
 
 from ..families.registry import AUTO
-from ..folder.legacy_folder import GENERATION_CONFIG, LegacyFiles
-from ..folder.settings import read_fields
+from ..folder.legacy_folder import LegacyFiles
 from ..formats.pytorch_files import is_pytorch
 from .checkpoint import Checkpoint
 from .legacy_checkpoint import read_legacy
@@ -37,9 +36,5 @@ def read_checkpoint(
         check_no_choice(head, files.weights)
         from .pytorch_checkpoint import read_pytorch  # torch and transformers, which take seconds
 
-        checkpoint = read_pytorch(files, family, target)
-    else:
-        checkpoint = read_legacy(files, name, family, target, head, has_data)
-    if checkpoint.note is None:  # a model of another kind does not get the file
-        read_fields(files.config.with_name(GENERATION_CONFIG), default={}, encoding="utf-8")
-    return checkpoint
+        return read_pytorch(files, family, target)
+    return read_legacy(files, name, family, target, head, has_data)

@@ -43,7 +43,6 @@ POOLED = Structure("it has a pooler and no table of positions", ("sim", "wonezha
 PLAIN = Structure("it has neither a table of positions nor a pooler", ("roformer", "gpt", "wonezha"))
 
 WORDS = "bert/embeddings/word_embeddings"
-_GAU = ("/gau/", "-GatedAttentionUnit/")  # in names of GAU-alpha's variables, and of its layers in Keras
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ def choose(
     structure = detect_structure(variables, where, is_keras)
     signs = read_signs(settings, own, source)
     exported = settings.ignored.get(EXPORTED_AS)
-    if requested == AUTO and isinstance(exported, str) and exported in FAMILIES:
+    if requested == AUTO and exported in FAMILIES:
         family, levels = FAMILIES[exported], [_in_file(mask), signs.application, signs.configuration]
         masks, mask_signs = _first(levels, where)
         return Choice(family, "its configuration says so", *_chosen_mask(family, masks, mask_signs))
@@ -201,7 +200,6 @@ def detect_structure(variables: Collection[str], where: str, is_keras: bool = Fa
 
     Keras saves the relative positions of a NEZHA, although they are computed: a file without them is not one.
     """
-    check_supported(variables, where)
     if WORDS not in variables:
         first = ", ".join(sorted(variables)[:3]) or "none"
         raise CheckpointError(f"{where} is not a RoFormer checkpoint: it lacks {WORDS} (its first variables: {first})")
@@ -218,11 +216,3 @@ def detect_structure(variables: Collection[str], where: str, is_keras: bool = Fa
         families = tuple(name for name in found.families if name != wonezha.FAMILY.name)
         return replace(found, sign=f"{found.sign}, not even a NEZHA's, which Keras saves", families=families)
     return found
-
-
-def check_supported(variables: Collection[str], where: str) -> None:
-    """Raise CheckpointError if the variables are those of a known kind of model that is not supported."""
-    if any(part in name for name in variables for part in _GAU):
-        raise CheckpointError(
-            f"{where} is a GAU model (gated attention units, as in GAU-alpha), which is not supported"
-        )

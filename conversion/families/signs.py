@@ -58,7 +58,7 @@ def read_signs(settings: Settings, own: Mapping[str, object], name: str) -> Sign
     fields = {**settings.ignored, **own}
     signs = Signs(name=_words(name, WORDS, f"its name, {name}, says"))
     if (application := fields.get("application")) is not None:
-        if not isinstance(application, str) or application not in APPLICATIONS:
+        if application not in APPLICATIONS:
             raise CheckpointError(
                 f"{settings.path}: application is {application!r}, but must be one of {', '.join(APPLICATIONS)}"
             )
@@ -71,8 +71,6 @@ def read_signs(settings: Settings, own: Mapping[str, object], name: str) -> Sign
     spoken = " ".join(str(fields.get(word_field, "")) for word_field in WORD_FIELDS)
     signs.configuration.extend(_words(spoken, CONFIGURED_WORDS, "its configuration mentions"))
     is_decoder = fields.get("is_decoder")
-    if is_decoder not in (None, True, False):
-        raise CheckpointError(f"{settings.path}: is_decoder is {is_decoder!r}, but must be true or false")
     if is_decoder:
         masks = (UNILM,) if fields.get("prefix_lm") else (CAUSAL,)
         signs.configuration.append(Sign("its configuration says that it is causal (is_decoder)", masks=masks))
@@ -99,7 +97,7 @@ def check_application(path: Path, fields: Mapping[str, object]) -> None:
     mask = CAUSAL if fields.get("is_decoder") else BIDIRECTIONAL
     if fields.get("prefix_lm") and fields.get("model_type") not in ("bert", "nezha"):  # with or without is_decoder
         mask = UNILM
-    if application is not None and (not isinstance(application, str) or APPLICATIONS.get(application) != mask):
+    if application is not None and APPLICATIONS.get(application) != mask:
         raise CheckpointError(
             f'{path} says "application": {json.dumps(application)}, but is_decoder and prefix_lm, which transformers '
             f"reads, mean {MASKS[mask]}: correct one of them there"

@@ -1,6 +1,5 @@
 """WoBERT, WoBERT Plus and any other BERT: transformers' own class, with the tokenizer that segments words."""
 
-from ..errors import CheckpointError
 from ..folder.settings import Settings
 from ..folder.vocabulary import Vocabulary
 from .bert_weights import bert_weights
@@ -11,13 +10,7 @@ POSITIONS = "bert/embeddings/position_embeddings"
 
 def bert_fields(settings: Settings, vocabulary: Vocabulary) -> dict[str, object]:
     """Return the configuration fields of BERTs, whose embeddings are as wide as their hidden states."""
-    values = dict(settings.values)
-    width = values.pop("embedding_size")
-    # transformers' old NEZHAs have an embedding_size that nothing reads.
-    if width not in (None, values["hidden_size"]) and settings.ignored.get("model_type") != "nezha":
-        raise CheckpointError(
-            f"{settings.path}: embedding_size is {width}, but in a BERT it equals hidden_size, {values['hidden_size']}"
-        )
+    values = {name: value for name, value in settings.values.items() if name != "embedding_size"}
     return {**values, "pad_token_id": vocabulary.id_of("[PAD]"), "layer_norm_eps": 1e-12}
 
 

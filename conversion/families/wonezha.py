@@ -35,18 +35,9 @@ def weights(config: Config) -> list[Weight]:
 
 
 def computed(source: Source, settings: Settings) -> dict[str, str]:
-    """Return the table of relative positions, if the source has one, with its title in the summary.
-
-    Raises CheckpointError unless its shape is that of the table that NEZHA computes here.
-    """
+    """Return the table of relative positions, if the source has one, with its title in the summary."""
     if RELATIVE_POSITIONS not in source.entries:
         return {}
-    shape, expected = source.entries[RELATIVE_POSITIONS].shape, _shape_of_positions(settings)
-    if shape != expected:
-        raise CheckpointError(
-            f"{source.path} does not match {settings.path.name}: its relative positions have shape {shape}, but the "
-            f"configuration implies {expected}"
-        )
     return {RELATIVE_POSITIONS: "relative positions, which are computed"}
 
 
@@ -59,16 +50,15 @@ def check_values(source: Source, settings: Settings) -> None:
 
     from modeling_roformer.nezha import relative_position_embeddings
 
-    rows, head_dim = _shape_of_positions(settings)
-    expected, _ = relative_position_embeddings(torch.arange(1)[None], head_dim, rows // 2)
-    found = cast(source.read(RELATIVE_POSITIONS), entry.dtype, "float64")
-    if not np.abs(found - expected.numpy()).max() < TOLERANCE:
-        raise CheckpointError(f"{source.path} has relative positions that are not NEZHA's sines and cosines")
-
-
-def _shape_of_positions(settings: Settings) -> tuple[int, int]:
     farthest = settings.size("max_relative_position", MAX_RELATIVE_POSITION)
-    return 2 * farthest + 1, settings.values["hidden_size"] // settings.values["num_attention_heads"]
+    head_dim = settings.values["hidden_size"] // settings.values["num_attention_heads"]
+    expected, _ = relative_position_embeddings(torch.arange(1)[None], head_dim, farthest)
+    found = cast(source.read(RELATIVE_POSITIONS), entry.dtype, "float64")
+    if found.shape != expected.shape or not np.allclose(found, expected, rtol=0, atol=TOLERANCE):
+        raise CheckpointError(
+            f"{source.path} has relative positions of shape {found.shape} that are not NEZHA's sines and cosines of "
+            f"shape {tuple(expected.shape)}, which max_relative_position implies"
+        )
 
 
 FAMILY = Family(

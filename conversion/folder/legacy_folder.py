@@ -14,7 +14,7 @@ from modeling_roformer.files.model_folder import ADAPTER, adapter_advice
 
 from ..errors import CheckpointError
 from ..formats.pytorch_files import PYTORCH, PYTORCH_SUFFIXES
-from ..formats.zip_archive import is_zip, open_zip
+from ..formats.zip_archive import open_zip
 
 CONFIGS = ("bert_config.json", "config.json")
 VOCABULARY = "vocab.txt"
@@ -60,7 +60,10 @@ def legacy_files(path: str | Path, checkpoint: str | None, unpack_beside: Path |
                 # The user knows the archive, not the temporary folder that it was unpacked into.
                 raise CheckpointError(str(error).replace(str(folder), str(path))) from None
     else:
-        raise CheckpointError(missing(path, "a folder or a .zip with a legacy checkpoint"))
+        raise CheckpointError(
+            f"{path} does not exist: name a folder or a .zip with a checkpoint (`roformer pull` fetches them from the "
+            "Hub)"
+        )
 
 
 @contextmanager
@@ -81,18 +84,13 @@ def checked_output(source: Path, output: str | Path) -> Path:
     return output
 
 
-def missing(path: Path, wanted: str) -> str:
-    """Return the sentence for a `path` that does not exist; `wanted` is what it should be."""
-    return f"{path} does not exist: name {wanted} (`roformer pull` fetches a repository from the Hub)"
-
-
 def name_of(path: str | Path) -> str:
     """Return the name of a checkpoint: the folder's, or the archive's and that of the folder in it.
 
     A link has two names, its own and that of its target.
     """
     names = [Path(path).absolute().name, Path(path).resolve().name]
-    if is_zip(Path(path)):
+    if zipfile.is_zipfile(path):
         with open_zip(Path(path)) as archive:
             names += sorted(place.name for place in _places(archive.infolist()))
     return "/".join(name for name in dict.fromkeys(names) if name)
@@ -126,8 +124,13 @@ def _only_weights(folder: Path) -> str:
             f"{' and no '.join(PYTORCH[::2])}"
         )
     if len(found) > 1:
-        raise CheckpointError(f"{folder} has several checkpoints; choose one with --checkpoint: {', '.join(found)}")
+        raise CheckpointError(several_weights(folder, found))
     return found[0]
+
+
+def several_weights(folder: Path, names: list[str]) -> str:
+    """Return the sentence for a folder with several checkpoints."""
+    return f"{folder} has several checkpoints; choose one with --checkpoint: {', '.join(names)}"
 
 
 def find_weights(folder: Path) -> list[str]:
@@ -169,10 +172,7 @@ def unpack(path: Path, folder: Path, wanted: Callable[[str], bool] = lambda name
         sizes = {_name(member).name: member.file_size for member in members}
         members = [member for member in members if wanted(_name(member).name)]
         for member in members:
-            target = folder / _name(member).name
-            if target.exists():
-                raise CheckpointError(f"{path} has two files named {_name(member)}")
-            with archive.open(member) as packed, open(target, "wb") as file:
+            with archive.open(member) as packed, open(folder / _name(member).name, "wb") as file:
                 shutil.copyfileobj(packed, file, 1 << 20)
         return sizes
 

@@ -4,10 +4,9 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, errors_of
 from .keras_layers import KerasLayer, read_model
 from .object_graph import Node, parse_object_graph
-from .protocol_buffers import DamagedMessage
 from .tensor_bundle import TensorBundle
 
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -24,26 +23,14 @@ class KerasBundle(TensorBundle):
 
     def __init__(self, prefix: str | Path):
         super().__init__(prefix)
-        try:
+        with errors_of(self.path):
             nodes = parse_object_graph(self.read_object_graph())
             layers = _layers(nodes, _model_node(nodes))
             self.model = read_model(layers)
-            self._rename(layers)
-        except DamagedMessage as error:
-            raise CheckpointError(f"{self.path} is damaged, or in a newer format: {error}") from None
-        except CheckpointError as error:
-            raise CheckpointError(f"{self.path} {error}") from None
-
-    def _rename(self, layers: list[KerasLayer]) -> None:
-        """Give the variables of the model their own names, and all others their keys."""
         names = {key: f"{layer.name}/{name}" for layer in layers for name, key in layer.weights.items()}
         names |= {key: variable for variable, key in self.model.variables.items()}
-        if missing := sorted(names.keys() - self.entries.keys()):
-            raise CheckpointError(f"is damaged: its object graph names the missing variable {missing[0]}")
         found = [replace(entry, name=names.get(key, key.removesuffix(_SUFFIX))) for key, entry in self.entries.items()]
         self.entries = {entry.name: entry for entry in found}
-        if len(self.entries) != len(found):
-            raise CheckpointError("is damaged: two of its variables have the same name")
 
 
 def _model_node(nodes: list[Node]) -> int:

@@ -57,7 +57,6 @@ _MASK_LAYER = "Attention-"
 _SCORES = re.compile(r"Transformer-.+-Attention-Bias")  # the sum of a mask and the scores of the layer below
 _LATER = re.compile(r"Pooler|(Pooler|NSP|MLM|Output)-.+")  # layers that follow the encoder, in any order
 _KINDS = {"output_weights": "kernel", "output_bias": "bias"}
-_NUMBERED = re.compile(r"(.*?)(?:_(\d{1,9}))?")
 
 
 @dataclass(frozen=True)
@@ -114,10 +113,7 @@ def read_model(layers: list[KerasLayer]) -> KerasModel:
         name = layer.name.removeprefix(prefix)
         names = _variables_of(name) if layer.name.startswith(prefix) else None
         if names is not None and layer.weights:
-            found = _match(layer, names)
-            if twice := sorted(found.keys() & variables.keys()):
-                raise CheckpointError(f"has the layer {layer.name} twice ({twice[0]})")
-            variables |= found
+            variables |= _match(layer, names)
         is_weightless = layer.name.startswith(prefix) and not layer.weights and _WEIGHTLESS.fullmatch(name)
         if names is not None or is_weightless:
             own[place] = name
@@ -170,16 +166,11 @@ def _variables_of(name: str) -> tuple[str, ...] | None:
 def _match(layer: KerasLayer, variables: tuple[str, ...]) -> dict[str, str]:
     """Return variable -> stored name; all weights of a kind exist, or (RoFormer-V2) none."""
     if len(variables) == 1:  # the names of such weights differ: embeddings; beta, in old files bias
-        if len(layer.weights) != 1:
-            raise CheckpointError(f"has {len(layer.weights)} weights in the layer {layer.name}; expected 1")
         return {variables[0]: next(iter(layer.weights.values()))}
-    _check_order(layer)
     found: dict[str, str] = {}
     for kind in dict.fromkeys(_kind(variable) for variable in variables):
         wanted = [variable for variable in variables if _kind(variable) == kind]
         stored = [stored for name, stored in layer.weights.items() if name.rpartition("/")[2] == kind]
-        if stored and len(stored) != len(wanted):
-            raise CheckpointError(f"has {len(stored)} of {len(wanted)} weights called {kind} in the layer {layer.name}")
         found |= zip(wanted, stored, strict=False)
     if unknown := sorted(set(layer.weights.values()) - set(found.values())):
         raise CheckpointError(f"has the weight {unknown[0]} in the layer {layer.name}, which bert4keras lacks")
@@ -189,15 +180,3 @@ def _match(layer: KerasLayer, variables: tuple[str, ...]) -> dict[str, str]:
 def _kind(variable: str) -> str:
     last = variable.rpartition("/")[2]
     return _KINDS.get(last, last)
-
-
-def _check_order(layer: KerasLayer) -> None:
-    """Raise CheckpointError if Keras' numbers of the dense layers inside a layer do not increase."""
-    before: dict[tuple[str, str], int] = {}
-    for name in layer.weights:
-        inside, _, kind = name.rpartition("/")
-        base, number = _NUMBERED.fullmatch(inside).groups()
-        number = int(number or 0)
-        if number <= before.get((base, kind), -1):
-            raise CheckpointError(f"has the weights of the layer {layer.name} in a different order from Keras: {name}")
-        before[base, kind] = number

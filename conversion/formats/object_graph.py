@@ -7,9 +7,7 @@ objects on the path and the variables' own names ("Transformer-0-MultiHeadSelfAt
 
 from dataclasses import dataclass, field
 
-from .protocol_buffers import BYTES, VARINT, read_fields
-
-WHERE = "its object graph"
+from .protocol_buffers import read_fields
 
 
 @dataclass(frozen=True)
@@ -29,21 +27,18 @@ class Node:
 
 
 def parse_object_graph(message: bytes) -> list[Node]:
-    """Return the nodes of a TrackableObjectGraph, the root first.
-
-    Raises DamagedMessage, without the file's name, if the message is truncated or has unknown fields.
-    """
-    return [_node(value) for _, value in read_fields(message, {1: BYTES}, WHERE)]
+    """Return the nodes of a TrackableObjectGraph, the root first."""
+    return [_node(value) for _, value in read_fields(message)]
 
 
 def _node(message: bytes) -> Node:
     """Read a TrackableObject: children = 1, attributes = 2; 3 to 5 are not needed."""
     node = Node()
-    for number, value in read_fields(message, {1: BYTES, 2: BYTES, 3: BYTES, 4: BYTES, 5: BYTES}, WHERE):
+    for number, value in read_fields(message):
         if number == 1:  # ObjectReference: node_id = 1, local_name = 2
-            fields = dict(read_fields(value, {1: VARINT, 2: BYTES}, WHERE))
+            fields = dict(read_fields(value))
             node.children[fields.get(2, b"").decode()] = fields.get(1, 0)
         elif number == 2:  # SerializedTensor: name = 1, full_name = 2, checkpoint_key = 3 (and more, in older ones)
-            fields = dict(read_fields(value, {1: BYTES, 2: BYTES, 3: BYTES, 4: VARINT}, WHERE))
+            fields = dict(read_fields(value))
             node.attributes.append(Attribute(fields.get(2, b"").decode(), fields.get(3, b"").decode()))
     return node

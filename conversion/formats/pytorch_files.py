@@ -1,11 +1,11 @@
 """The names and first bytes of PyTorch's weights files, which are recognised without torch."""
 
 from pathlib import Path
+from zipfile import is_zipfile
 
 from modeling_roformer.files.reading import read_json
 
 from ..errors import CheckpointError
-from .zip_archive import is_zip
 
 # PyTorch's weights, in the order in which transformers prefers them; a folder with several has the same model twice.
 PYTORCH = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -23,15 +23,12 @@ def is_pytorch(path: Path) -> bool:
         return False
     with open(path, "rb") as file:
         start = file.read(2)
-    return is_zip(path) or start[:1] == b"\x80"  # the start of a pickle of protocol 2 or later
+    return is_zipfile(path) or start[:1] == b"\x80"  # the start of a pickle of protocol 2 or later
 
 
 def read_index(path: Path) -> dict[str, str]:
     """Return name of each tensor -> its file; raise CheckpointError if the index has no such map."""
-    try:
-        places = read_json(path)["weight_map"]
-    except (ValueError, KeyError):
-        places = None
-    if not isinstance(places, dict) or not places or not all(isinstance(place, str) for place in places.values()):
-        raise CheckpointError(f"{path} is not a weights index")
+    places = read_json(path).get("weight_map")
+    if not places:
+        raise CheckpointError(f"{path} has no weight_map, so it is not a weights index")
     return places

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import CheckpointError, not_finite
+from ..errors import not_finite
 from .dtypes import DTYPES, FLOATS, is_finite
 
 
@@ -19,13 +19,6 @@ class Tensor:
     dtype: str
     shape: tuple[int, ...]
     size: int
-
-
-@dataclass(frozen=True)
-class Piece(Tensor):
-    """A tensor that is one contiguous piece of a file: `size` bytes from `offset`."""
-
-    offset: int
 
 
 class Source:
@@ -75,12 +68,3 @@ class WithZeros(Source):
         if entry is self._zeros:
             return np.zeros(entry.shape, DTYPES[entry.dtype].numpy)
         return self.source.load(entry)
-
-
-def read_piece(path: Path, piece: Piece) -> np.ndarray:
-    """Return the array that is a piece of a file; raise CheckpointError if the file ends before the piece does."""
-    count = math.prod(piece.shape)
-    array = np.fromfile(path, DTYPES[piece.dtype].numpy, count, offset=piece.offset)
-    if len(array) != count:
-        raise CheckpointError(f"{path} is truncated in {piece.name}")
-    return array.reshape(piece.shape)

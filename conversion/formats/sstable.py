@@ -22,7 +22,6 @@ from .protocol_buffers import read_varint, write_varint
 
 MAGIC = 0xDB4775248B80FB57
 FOOTER_SIZE = 48
-TRAILER_SIZE = 5
 
 BLOCK_SIZE = 1 << 18  # of a data block, as in TensorFlow
 RESTART_INTERVAL = 16
@@ -31,7 +30,7 @@ RESTART_INTERVAL = 16
 def read_table(path: Path) -> list[tuple[bytes, bytes]]:
     """Return every key and value of a table, in order; each block is checked against its CRC-32C.
 
-    Raises CheckpointError or DamagedMessage, without the file's name.
+    Raises CheckpointError, without the file's name.
     """
     content = path.read_bytes()
     if len(content) < FOOTER_SIZE or int.from_bytes(content[-8:], "little") != MAGIC:
@@ -53,15 +52,11 @@ def _read_handle(data: bytes, at: int) -> tuple[int, int, int]:
 
 
 def _read_block(content: bytes, offset: int, length: int) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the entries of a block; raise CheckpointError if it is truncated, damaged or compressed."""
-    block, trailer = content[offset : offset + length], content[offset + length : offset + length + TRAILER_SIZE]
-    if len(trailer) != TRAILER_SIZE:
-        raise CheckpointError(f"is damaged: the block at byte {offset} is truncated")
-    compression, crc = struct.unpack("<BI", trailer)
-    if crc32c.masked(block + trailer[:1]) != crc:
+    """Yield the entries of a block; raise CheckpointError if it is truncated or damaged."""
+    end = offset + length + 1  # of the block and the byte of its compression, which TensorFlow never uses
+    if crc32c.masked(content[offset:end]).to_bytes(4, "little") != content[end : end + 4]:
         raise CheckpointError(f"is damaged: the checksum of the block at byte {offset} is wrong")
-    if compression:
-        raise CheckpointError("is compressed, which TensorFlow's own checkpoints never are")
+    block = content[offset : end - 1]
     end = len(block) - 4 - 4 * int.from_bytes(block[-4:], "little")  # the restart points, and their number
     at, key = 0, b""
     while at < end:

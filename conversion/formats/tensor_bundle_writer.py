@@ -1,7 +1,7 @@
 """Write a TensorBundle, the format of TensorFlow's checkpoints, without TensorFlow; tensor_bundle.py describes it."""
 
-import io
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -27,32 +27,17 @@ def write_bundle(
     """
     prefix = Path(prefix)
     paths = [prefix.with_name(f"{prefix.name}.data-{i:05d}-of-{num_shards:05d}") for i in range(num_shards)]
-    files = [open(path, "wb", buffering=0) for path in paths]  # noqa: SIM115 - closed below
     entries = {}
-    try:
+    with ExitStack() as stack:
+        files = [stack.enter_context(open(path, "wb")) for path in paths]
         for number, (name, array) in enumerate(tensors):
-            if not name or name in entries:
-                raise ValueError(f"every variable needs its own name, but {name!r} is empty or already taken")
             shard = number % num_shards
             stored = (dtype.get(name) if isinstance(dtype, Mapping) else dtype) or array.dtype.name
             data = np.ascontiguousarray(array, DTYPES[stored].numpy).reshape(-1).view(np.uint8)
             crc = crc32c.masked(data)
             entries[name] = Entry(name, stored, array.shape, len(data), files[shard].tell(), shard, crc)
-            _write_all(files[shard], data)
-    finally:
-        for file in files:
-            file.close()
+            files[shard].write(data)
     write_index(prefix, entries.values(), num_shards)
-
-
-def _write_all(file: io.FileIO, data: np.ndarray) -> None:
-    """Write all of the data; errors name the file, which write errors do not do by themselves."""
-    rest = memoryview(data)
-    try:
-        while rest:
-            rest = rest[file.write(rest) :]
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, file.name) from None
 
 
 def write_index(prefix: str | Path, entries: Iterable[Entry], num_shards: int) -> None:

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from ..errors import CheckpointError
-from ..folder.legacy_folder import CONFIGS, GENERATION_CONFIG, VOCABULARY, LegacyFiles, find_files, find_weights
+from ..folder.legacy_folder import CONFIGS, GENERATION_CONFIG, VOCABULARY, find_files, find_weights, several_weights
 from ..formats.pytorch_files import PYTORCH
 from .checkpoint_info import CheckpointInfo
 from .legacy_info import legacy_info
@@ -22,19 +21,15 @@ def folder_info(folder: Path, sizes: dict[str, int], shown: str, name: str, has_
     pytorch = next((file for file in PYTORCH if file in sizes), None)
     others = [weights for weights in find_weights(folder) if weights not in PYTORCH]
     config = next((folder / file for file in CONFIGS if file in sizes), None)
-    if config is None:
-        trouble = "weights, but no config.json" if pytorch or others else "no config.json or weights"
-        raise ValueError(f"{shown} contains no recognisable checkpoint: it has {trouble}")
-    if pytorch is None and not others and config.name != "config.json":
-        raise ValueError(f"{shown} contains no recognisable checkpoint: it has {config.name}, but no weights")
+    if config is None or not (pytorch or others or config.name == "config.json"):
+        raise ValueError(
+            f"{shown} contains no recognisable checkpoint: it has {config.name if config else 'no config.json'} and "
+            f"{'weights' if pytorch or others else 'no weights'}"
+        )
     if pytorch is not None or not others:
         described = saved_info(folder, config, pytorch, shown, name, has_data)
     else:
-        files, notes = LegacyFiles(config, folder / VOCABULARY, folder / others[0]), []
-        try:
-            files = find_files(folder)
-        except CheckpointError as error:  # there are several, of which the first is described, or no vocabulary
-            notes.append(str(error))
-        described = legacy_info(files, shown, name, has_data, notes)
+        notes = [several_weights(folder, others)] if len(others) > 1 else []
+        described = legacy_info(find_files(folder, others[0]), shown, name, has_data, notes)
     described.files = sorted(sizes.items())
     return described

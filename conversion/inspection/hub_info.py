@@ -7,8 +7,7 @@ from pathlib import Path
 from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import NotASafetensorsRepoError, SafetensorsParsingError
 
-from modeling_roformer.files.reading import most_bytes
-from modeling_roformer.hub.errors import HubError, hub_bars, hub_error, usable_token
+from modeling_roformer.hub.errors import hub_bars, hub_error, usable_token
 from modeling_roformer.output.console import sentence_of
 
 from ..folder.legacy_folder import INDEX
@@ -26,7 +25,9 @@ def repository_info(repo_id: str, revision: str | None, token: str | None) -> Ch
         with hub_bars(False):
             listed = api.list_repo_tree(repo_id, recursive=True, revision=revision)
             sizes = {file.path: file.size for file in listed if hasattr(file, "size")}
-            paths = {name: _fetch(api, repo_id, revision, name, sizes) for name in sizes if _is_wanted(name, sizes)}
+            paths = {
+                name: api.hf_hub_download(repo_id, name, revision=revision) for name in sizes if _is_wanted(name, sizes)
+            }
             tensors, trouble = _tensors(api, repo_id, revision, sizes)
     except Exception as error:
         consequence = f"{repo_id} is not a folder here, and could not be looked up on the Hub"
@@ -57,13 +58,6 @@ def _is_wanted(name: str, sizes: dict[str, int]) -> bool:
     return name in SMALL or (name.endswith(INDEX) and "/" not in name)
 
 
-def _fetch(api: HfApi, repo_id: str, revision: str | None, name: str, sizes: dict[str, int]) -> Path:
-    """Return the path of a small file in the cache; raise HubError if it is too large."""
-    if sizes[name] > most_bytes(name):
-        raise HubError(f"{name} is too large: at most {most_bytes(name):,} bytes are read")
-    return Path(api.hf_hub_download(repo_id, name, revision=revision))
-
-
 def _tensors(api: HfApi, repo_id: str, revision: str | None, sizes: dict[str, int]):
     """Return name -> dtype and shape by the headers, or None if they cannot be read; and the reason."""
     if not any(name in sizes for name in PYTORCH[:2]):
@@ -71,8 +65,6 @@ def _tensors(api: HfApi, repo_id: str, revision: str | None, sizes: dict[str, in
         return None, binary and f"{binary} stays on the Hub, so its parameters are not counted"
     if "config.json" not in sizes:
         return None, None
-    if PYTORCH[0] not in sizes:
-        _fetch(api, repo_id, revision, PYTORCH[1], sizes)
     try:
         metadata = api.get_safetensors_metadata(repo_id, revision=revision)
     except (NotASafetensorsRepoError, SafetensorsParsingError) as error:

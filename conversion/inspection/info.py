@@ -39,8 +39,6 @@ def info(where: str | Path, *, revision: str | None = None, token: str | None = 
         sizes = {file.relative_to(path).as_posix(): file.stat().st_size for file in _files(path)}
         return folder_info(path, sizes, str(where) or ".", name_of(path))
     if path.is_file():
-        if path.suffix.lower() != ".zip":
-            raise ValueError(f"{where} is a file: name the folder or the .zip that the checkpoint is in")
         with tempfile.TemporaryDirectory() as folder:
             try:
                 sizes = unpack(path, Path(folder), lambda name: name in SMALL or name.endswith(INDEX))

@@ -13,8 +13,7 @@ from modeling_roformer.tokenization.vocabulary import has_words
 
 from ..checkpoints.reading import read_checkpoint
 from ..errors import CheckpointError
-from ..families.signs import check_application
-from ..folder.legacy_folder import GENERATION_CONFIG, find_files
+from ..folder.legacy_folder import find_files
 from ..formats.pytorch_source import PyTorchSource
 from .checkpoint_info import CheckpointInfo
 from .config_info import config_info, vocabulary_info
@@ -23,12 +22,6 @@ from .config_info import config_info, vocabulary_info
 COMPUTED = ("embed_positions.weight", "position_ids", "token_type_ids", "positions_encoding")
 TIED = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
 PROVENANCE = ("source", "converted", "note")
-SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "embedding_size")
-SIZES += ("max_position_embeddings", "max_relative_position")
-NAMES = ("model_type", "position_encoding", "hidden_act")
-EXPECTED = (
-    dict.fromkeys(SIZES, int) | dict.fromkeys(NAMES, str) | dict.fromkeys(("rope_parameters", "rope_scaling"), dict)
-)
 
 
 def saved_info(
@@ -45,8 +38,6 @@ def saved_info(
     `tensors`, name -> dtype and shape, are given if the files are elsewhere.
     """
     config = read_json(config_file, default={})
-    if "model_type" not in config and "hidden_size" not in config:
-        raise ValueError(f"{shown} has no recognisable checkpoint: {config_file.name} has no model_type and no sizes")
     notes: list[str] = []
     checkpoint, refusal = None, None
     if weights is not None and has_data and _is_to_be_converted(config, weights):
@@ -54,34 +45,28 @@ def saved_info(
             checkpoint = read_checkpoint(find_files(folder), name)
         except CheckpointError as error:
             refusal = str(error)
-    for field, expected in EXPECTED.items():
-        if not isinstance(config.get(field), (expected, type(None))):
-            notes.append(f"{config_file.name}: {field} is {config.pop(field)!r}; expected {expected.__name__}")
     if tensors is None:
         tensors, trouble = _tensors(folder, weights, has_data)
         notes += [trouble] if trouble else []
     tokenizer = read_json(folder / "tokenizer_config.json", default={})
-    try:
-        entries = vocabulary_of(folder)
-    except ValueError as error:
-        entries = {}
-        notes.append(str(error))
+    entries = vocabulary_of(folder)
     word_level = has_words(entries)
     card = folder / "README.md"
     facts = read_facts(read_whole(card, errors="replace") if card.is_file() else "")
-    family, sign = _family(config, word_level, tensors)
+    kind = kind_of(config, word_level)
+    family, sign = KINDS[kind].title if kind else None, None
+    if kind is None:
+        sign = f"model_type {config.get('model_type')} is not one of this package's"
     dtypes = _parameters(config, tensors)
     if checkpoint is not None:
         family, sign, dtypes = checkpoint.title, checkpoint.sign, checkpoint.parameters
     elif refusal is not None:
         notes = [refusal, *(note for note in notes if note != refusal)]
-    else:
-        notes += _trouble(folder, config_file, config, family)
     reason = why_package_is_needed(config, tokenizer)
     vocabulary = vocabulary_info(entries) if entries else {"entries": n} if (n := config.get("vocab_size")) else {}
     if config.get("attention_type") == "linear":
         notes.append(f"linear attention, with the feature map {config.get('linear_feature_map', 'elu')}")
-    if family == KINDS["seq2seq"].title:
+    if kind == "seq2seq":
         notes.append(f"the sizes are its encoder's; the decoder has {config.get('decoder_layers')} layers")
         vocabulary = {"entries": config.get("vocab_size")}  # of any tokenizer
     return CheckpointInfo(
@@ -116,21 +101,6 @@ def _is_to_be_converted(config: Mapping, weights: str) -> bool:
     return not is_current and kind_of(config, word_level=False) not in (None, "seq2seq")
 
 
-def _trouble(folder: Path, config_file: Path, config: Mapping, family: str | None) -> list[str]:
-    """Return what is wrong with the configurations of a saved model whose tensors are not matched."""
-    notes = []
-    try:  # a RoFormer-Sim of the package roformer 0.4.3 has no field for its mask
-        is_sim = family == KINDS["sim"].title
-        check_application(config_file, {**config, **({"is_decoder": True, "prefix_lm": True} if is_sim else {})})
-    except CheckpointError as error:
-        notes.append(str(error))
-    try:
-        read_json(folder / GENERATION_CONFIG, default={})
-    except ValueError as error:
-        notes.append(str(error))
-    return notes
-
-
 def _tensors(folder: Path, weights: str | None, has_data: bool) -> tuple[dict, str | None]:
     """Return name -> dtype and shape by the headers, and the reason if they could not be read."""
     if weights is None:
@@ -156,25 +126,9 @@ def _parameters(config: Mapping, tensors: Mapping) -> dict[str, int]:
     return counts
 
 
-def _family(config: dict, word_level: bool, tensors: Mapping) -> tuple[str | None, str | None]:
-    kind = kind_of(config, word_level)
-    if kind is None:
-        return None, f"model_type {config.get('model_type')} is not one of this package's"
-    # The package roformer 0.4.3 has no field for UniLM's mask, and not always one for the pooler's activation.
-    if kind in ("roformer", "gpt") and "prefix_lm" not in config and _has_linear_pooler(config, tensors):
-        return KINDS["sim"].title, "its weights have a pooler and an MLM head"
-    return KINDS[kind].title, None
-
-
-def _has_linear_pooler(config: dict, tensors: Mapping) -> bool:
-    """Return whether a RoFormer has a pooler that the configuration calls linear, or gives no activation."""
-    has_pooler = "roformer.pooler.dense.weight" in tensors and "cls.predictions.bias" in tensors
-    return has_pooler and config.get("pooler_activation") in (None, "linear")
-
-
 def _tokenizer(fields: dict, word_level: bool) -> str | None:
     name = fields.get("tokenizer_class")
-    if not isinstance(name, str):
+    if name is None:
         return None
     words = fields.get("word_segmentation", "jieba" if word_level and "RoFormer" in name else None)
     told = [f"words by {words}"] if words and word_level else []

@@ -340,17 +340,8 @@ def test_archives_that_cannot_be_read(output, tmp_path):
     path.write_bytes(b"no archive")
     with refused(CheckpointError, path, "folder", ".zip"):
         convert(path, output)
-    good = bytearray(pack(path, LEGACY / "word").read_bytes())
-    good[len(good) // 2] ^= 0xFF
-    path.write_bytes(good)
-    with refused(CheckpointError, path):
-        convert(path, output)
     pack(path, LEGACY / "word", "one/", {"two/bert_config.json": b"{}", "two/vocab.txt": b""})
     with refused(CheckpointError, path, "2 folders", "bert_config.json"):
-        convert(path, output)
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("a.txt", "x")
-    with refused(CheckpointError, path, "no bert_config.json", "config.json"):
         convert(path, output)
     assert os.listdir(tmp_path) == ["checkpoint.zip"]
 

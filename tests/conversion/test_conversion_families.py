@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 
@@ -17,7 +16,6 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM,
 
 from modeling_roformer import NezhaForMaskedLM, RoFormerForCausalLM, RoFormerForMaskedLM
 from modeling_roformer.conversion.converter import convert
-from modeling_roformer.tokenization import RoFormerTokenizer
 
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
 BERT4KERAS = os.environ.get("ROFORMER_BERT4KERAS_PYTHON")
@@ -162,20 +160,6 @@ def test_bert4keras_live(tmp_path):
         assert_parity(model, np.load(tmp_path / "made" / name / "reference.npz"))
 
 
-def test_prompts_of_gpt_go_on(tmp_path):
-    """Its tokenizer ends no prompt with [SEP], after saving too, and plain transformers' own refuses the folder."""
-    convert(LEGACY / "gpt", tmp_path / "gpt")
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "gpt")
-    assert tokenizer.tokenize("明月", add_special_tokens=True) == ["[CLS]", "明", "月"]
-    assert tokenizer.tokenize("明", "月", add_special_tokens=True) == ["[CLS]", "明", "[SEP]", "月"]
-    assert tokenizer("明", "月").token_type_ids == [0, 0, 0, 1]
-    tokenizer.save_pretrained(tmp_path / "again")
-    shutil.copy(tmp_path / "gpt" / "config.json", tmp_path / "again")
-    assert AutoTokenizer.from_pretrained(tmp_path / "again")("明月").input_ids == tokenizer("明月").input_ids
-    with pytest.raises(ValueError, match="modeling_roformer"):
-        transformers.models.roformer.RoFormerTokenizer.from_pretrained(tmp_path / "gpt")
-
-
 @pytest.mark.parametrize("family", ["gpt", "sim"])
 def test_the_pipeline_generates_what_the_model_does(family, tmp_path):
     convert(LEGACY / family, tmp_path / family)
@@ -195,25 +179,6 @@ def test_the_pipeline_generates_what_the_model_does(family, tmp_path):
 
 
 BERTS = ["wobert", "wobert_bert_order", "wonezha"]
-
-
-@pytest.mark.parametrize("family", BERTS)
-def test_berts_fill_masks_with_words(family, tmp_path):
-    convert(LEGACY / family, tmp_path / family)
-    fill = pipeline("fill-mask", model=str(tmp_path / family))
-    assert type(fill.tokenizer) is RoFormerTokenizer
-    entries = (LEGACY / family / "vocab.txt").read_bytes().decode().removesuffix("\n").split("\n")
-    assert fill.tokenizer.convert_tokens_to_ids(entries) == list(range(len(entries)))
-    text = "听见明月，[MASK]的小路。"
-    ids = fill.tokenizer(text)["input_ids"]
-    tokens = ["[CLS]", "听见", "明月", "，", "[MASK]", "的", "小", "路", "。", "[SEP]"]
-    assert ids == [entries.index(token) for token in tokens]
-    with torch.inference_mode():
-        scores = fill.model(torch.tensor([ids])).logits[0, 4].softmax(-1)
-    answers = fill(text, top_k=3)
-    assert [answer["token"] for answer in answers] == scores.topk(3).indices.tolist()
-    limit = {"wobert": 16, "wobert_bert_order": 32}.get(family)
-    assert fill.tokenizer.model_max_length == (limit or 1000000000000000019884624838656)
 
 
 @pytest.mark.parametrize("family", ["word", *BERTS])

@@ -160,7 +160,6 @@ CONTRADICTIONS = [
     ("v2", "roformer-gpt", {}, {"family": "v2"}, ["RoFormer-V2", NAMED, "GPT"]),
     ("v2", "nezha", {}, {}, ["biases", NAMED, "NEZHA", "--family v2"]),
     ("word", "checkpoint", {"application": "LM"}, {}, ["bert_config.json", "application", "'LM'", "lm"]),
-    ("word", "checkpoint", {"is_decoder": "no"}, {}, ["bert_config.json", "is_decoder", "'no'"]),
     ("gpt", "checkpoint", {"application": "encoder"}, {"family": "gpt"}, ["RoFormer-GPT", "encoder"]),
 ]
 

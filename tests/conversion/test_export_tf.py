@@ -2,10 +2,8 @@
 
 import json
 import os
-import resource
 import shutil
 import subprocess
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -15,10 +13,7 @@ from helpers.legacy_checkpoints import copy_form, edit_config
 from helpers.messages import assert_states, refused
 from helpers.pages import blocks
 from helpers.paths import REPOSITORY
-from helpers.properties import max_examples
 from helpers.small_models import small_config
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken
 from transformers import AutoConfig, AutoTokenizer
@@ -179,37 +174,6 @@ def test_every_head_there_and_back(head, dtype, tmp_path):
     assert "bi" not in HEADS[head].values() or report.task == []
 
 
-@max_examples(12)
-@given(
-    layers=st.integers(1, 3),
-    heads=st.integers(1, 3),
-    head_dim=st.sampled_from([2, 6, 8]),
-    inner=st.integers(1, 40),
-    embedding=st.sampled_from([None, 5, 12]),
-    segments=st.integers(1, 3),
-    activation=st.sampled_from(["gelu", "gelu_pytorch_tanh", "relu", "silu", "tanh", "linear"]),
-    dtype=st.sampled_from(["float32", "bfloat16", "float16"]),
-)
-def test_any_sizes_there_and_back(
-    tmp_path_factory, layers, heads, head_dim, inner, embedding, segments, activation, dtype
-):
-    tmp_path = tmp_path_factory.mktemp("sizes")
-    saved(
-        tmp_path / "model",
-        "RoFormerForMaskedLM",
-        dtype=getattr(torch, dtype),
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        hidden_size=heads * head_dim,
-        intermediate_size=inner,
-        embedding_size=embedding,
-        type_vocab_size=segments,
-        hidden_act=activation,
-    )
-    there_and_back(tmp_path, dtype)
-    shutil.rmtree(tmp_path)
-
-
 def test_a_folder_of_transformers_and_one_of_shards(tmp_path):
     """A model saved by plain transformers, in shards, with more rows of embeddings than entries."""
     vocab = LEGACY / "word" / "vocab.txt"
@@ -251,10 +215,6 @@ def test_no_setting_of_the_tokenizer_is_lost(family, add_sep_token, tmp_path):
         tokenizer(text).input_ids, skip_special_tokens=True
     )
     assert (again.model_max_length, again.padding_side) == (77, "left")
-    path = tmp_path / "legacy" / "vocab.txt"
-    path.write_text(path.read_text(encoding="utf-8").replace("[甲]", "[乙]"), encoding="utf-8", newline="\n")
-    with refused(CheckpointError, path, "[甲]", "added_tokens"):
-        convert(tmp_path / "legacy", tmp_path / "other")
 
 
 def test_an_export_without_all_settings_of_added_tokens_is_read(tmp_path):
@@ -266,60 +226,6 @@ def test_an_export_without_all_settings_of_added_tokens_is_read(tmp_path):
     convert(tmp_path / "legacy", tmp_path / "again")
     token = AutoTokenizer.from_pretrained(tmp_path / "again").added_tokens_decoder[7]
     assert (token.special, token.normalized, token.lstrip) == (True, False, False)
-
-
-def test_a_start_for_a_roformer_keeps_the_case_and_not_the_length(tmp_path):
-    saved(tmp_path / "model", "BertForMaskedLM")
-    RoFormerTokenizer(LEGACY / "word" / "vocab.txt", do_lower_case=False).save_pretrained(tmp_path / "model")
-    export_tf(tmp_path / "model", tmp_path / "legacy")
-    convert(tmp_path / "legacy", tmp_path / "again", as_family="roformer", verify=True)
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "again")
-    assert tokenizer.tokenize("THE the") == ["[UNK]", "the"] and tokenizer.model_max_length > 1e9
-
-
-SPOILT_EXPORTS = {
-    "no class": ({"architectures": None}, ["architectures"]),
-    "config": ({"config": [1]}, ["config", "JSON object"]),
-    "a field": ({"config": {"id2label": 3}}, ["valid model"]),
-    "tokenizer": ({"tokenizer": "x"}, ["tokenizer", "JSON object"]),
-    "added tokens": ({"tokenizer": {"added_tokens": [1]}}, ["tokenizer", "added_tokens"]),
-    "a token": (
-        {"tokenizer": {"added_tokens": [{"id": 7, "content": 7, "special": 7}]}},
-        ["tokenizer", "added_tokens"],
-    ),
-    "an argument": ({"tokenizer": {"word_segmentation": "x"}}, ["tokenizer", "word_segmentation"]),
-}
-
-
-@pytest.mark.parametrize("what", SPOILT_EXPORTS)
-def test_spoilt_exports(what, tmp_path):
-    change, facts = SPOILT_EXPORTS[what]
-    saved(tmp_path / "model", "RoFormerForSequenceClassification")
-    path = export_tf(tmp_path / "model", tmp_path / "legacy").output / "bert_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with refused(CheckpointError, path, *facts):
-        convert(tmp_path / "legacy", tmp_path / "again")
-    assert sorted(os.listdir(tmp_path)) == ["legacy", "model"]
-
-
-def test_memory_is_that_of_a_tensor_and_not_of_the_checkpoint(tmp_path):
-    saved(tmp_path / "small", "RoFormerForMaskedLM")
-    export_tf(tmp_path / "small", tmp_path / "imported")  # what is imported and cached once is not counted
-    saved(
-        tmp_path / "model",
-        "RoFormerForMaskedLM",
-        hidden_size=256,
-        num_hidden_layers=16,
-        num_attention_heads=4,
-        intermediate_size=1024,
-    )
-    assert (tmp_path / "model" / "model.safetensors").stat().st_size > 50e6
-    tracemalloc.start()
-    try:
-        export_tf(tmp_path / "model", tmp_path / "legacy")
-        assert tracemalloc.get_traced_memory()[1] < 12e6
-    finally:
-        tracemalloc.stop()
 
 
 # What bert4keras has nothing for.
@@ -449,15 +355,6 @@ def test_the_command(run, tmp_path):
     assert not (tmp_path / "legacy" / "my_model.ckpt.index").exists()
 
 
-def test_an_original_is_never_replaced(run, tmp_path):
-    saved(tmp_path / "model", "RoFormerForMaskedLM")
-    shutil.copytree(LEGACY / "word", tmp_path / "legacy")
-    code, _, err = run("export-tf", tmp_path / "model", tmp_path / "legacy", "--force")
-    assert code == 1
-    assert_states(err, tmp_path / "legacy", "saved model")
-    assert (tmp_path / "legacy" / "reference.npz").exists()
-
-
 def lose_weight(folder):
     weights = load_file(folder / "model.safetensors")
     del weights["roformer.encoder.layer.1.output.dense.weight"]
@@ -489,31 +386,10 @@ def test_bad_input_gets_one_sentence_and_leaves_nothing(run, trouble, tmp_path):
     assert sorted(os.listdir(tmp_path)) == before
 
 
-@pytest.mark.parametrize("prefix", ["", "a/b", "../up", ".hidden", "model.index"])
-def test_a_prefix_is_a_name(prefix, tmp_path):
-    saved(tmp_path / "model", "RoFormerForMaskedLM")
-    with refused(ValueError, repr(prefix), "prefix"):
-        export_tf(tmp_path / "model", tmp_path / "legacy", prefix=prefix)
-
-
 def test_it_never_writes_over_its_source(tmp_path):
     saved(tmp_path / "model", "RoFormerForMaskedLM")
     with refused(FileExistsError, tmp_path / "model", "folder"):
         export_tf(tmp_path / "model", tmp_path / "model", force=True)
-
-
-@pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="this system has no limit on the size of files")
-def test_a_full_disk_is_named_and_leaves_nothing(run, tmp_path):
-    saved(tmp_path / "model", "RoFormerForMaskedLM")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
-    try:
-        code, out, err = run("export-tf", tmp_path / "model", tmp_path / "legacy")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert code == 1 and out == "" and err.count("\n") == 1
-    assert "bert_model.ckpt.data-00000-of-00001" in err
-    assert os.listdir(tmp_path) == ["model"]
 
 
 # bert4keras and TensorFlow themselves.

@@ -2,11 +2,9 @@
 
 import json
 import shutil
-import struct
 import sys
 from pathlib import Path
 
-import google_crc32c
 import h5py
 import numpy as np
 import pytest
@@ -19,9 +17,8 @@ from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.errors import CheckpointError
 from modeling_roformer.conversion.formats.keras_bundle import KerasBundle
 from modeling_roformer.conversion.formats.keras_hdf5 import KerasHDF5
-from modeling_roformer.conversion.formats.protocol_buffers import BYTES, VARINT, read_fields, write_field, write_varint
-from modeling_roformer.conversion.formats.tensor_bundle import OBJECT_GRAPH, Entry, TensorBundle
-from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle, write_index
+from modeling_roformer.conversion.formats.protocol_buffers import BYTES, VARINT, read_fields, write_field
+from modeling_roformer.conversion.formats.tensor_bundle import TensorBundle
 from modeling_roformer.conversion.inspection.info import info
 
 FIXTURES = REPOSITORY / "tests" / "fixtures" / "keras"
@@ -144,7 +141,6 @@ def applied_to(layer: str):
         ("regression", lambda layers: layers["dense"].update(inbound_nodes=[]), ["dense", *CHOICES]),
         ("regression", lambda layers: layers["CLS-token"].update(class_name="Flatten"), ["dense", "CLS-token"]),
         ("pooler", lambda layers: layers["Pooler-Dense"]["config"].update(activation="mish"), ["Pooler-Dense", "mish"]),
-        ("pooler", lambda layers: layers["Pooler-Dense"].pop("config"), ["model_config"]),
     ],
 )
 def test_the_configuration_of_a_whole_model_is_checked(name, change, facts, tmp_path):
@@ -200,7 +196,8 @@ def test_a_mask_that_its_name_does_not_tell(name, tmp_path):
     for application in ({}, {"application": "encoder"}):
         edit_config(folder, **application)
         not_converted(tmp_path, name, "bert_config.json", '"application": "lm"', '"application": "unilm"')
-        assert_states(info(folder).notes, name)
+        with refused(CheckpointError, name):
+            info(folder)
     edit_config(folder, application="unilm")
     convert(folder, tmp_path / "output", verify=True)
     found, expected = (json.loads((tmp_path / to / "config.json").read_text()) for to in ("output", "expected"))
@@ -277,14 +274,6 @@ def test_head_is_one_of_its_choices_and_for_keras_only(tmp_path):
         convert(LEGACY / "word", tmp_path / "output", head="triplet")
 
 
-def test_the_command_asks_for_the_head_and_takes_it(run, tmp_path):
-    folder = folder_with(tmp_path, "triplet", "best_model.weights")
-    code, _, err = run("convert", folder, tmp_path / "output")
-    assert code == 1 and "--head classification" in err and not (tmp_path / "output").exists()
-    code, out, _ = run("convert", folder, tmp_path / "output", "--head", "triplet")
-    assert code == 0 and "RoFormerForTripletMatching" in out
-
-
 # Names that other versions of Keras give.
 
 
@@ -341,13 +330,6 @@ def test_a_bias_of_the_language_model_as_older_versions_name_it(tmp_path):
 
 # HDF5 that is damaged, or something else.
 
-ATTENTION = "Transformer-0-MultiHeadSelfAttention"
-
-
-def swap_queries_and_keys(file) -> None:
-    names = list(file[ATTENTION].attrs["weight_names"])
-    file[ATTENTION].attrs["weight_names"] = text_list([str(name) for name in names[2:4] + names[:2] + names[4:]])
-
 
 def replace_dataset(file, place: str, **arguments) -> None:
     array = file[place][()]
@@ -368,40 +350,22 @@ def drop_layer(file, layer: str) -> None:
 TOKENS = "Embedding-Token/Embedding-Token/embeddings:0"
 GAMMA = "Embedding-Norm/Embedding-Norm/gamma:0"
 
-
-def link_to_another_file(file) -> None:
-    """Its bytes would be read at the same place of this file, where others lie."""
-    shape, other = file[GAMMA].shape, Path(file.filename).parents[1] / "other.h5"
-    with h5py.File(other, "w") as elsewhere:
-        elsewhere["gamma"] = np.ones(shape, "f4")
-    del file[GAMMA]
-    file[GAMMA] = h5py.ExternalLink(str(other), "gamma")
-
-
 SPOILT = {
-    "order": (swap_queries_and_keys, ["Transformer-0-MultiHeadSelfAttention", "order"]),
-    "group missing": (lambda file: file.__delitem__("dense"), ["weight_names", "dense"]),
-    "weight missing": (lambda file: file.__delitem__(GAMMA), [GAMMA]),
+    "group missing": (lambda file: file.__delitem__("dense"), ["damaged", "dense"]),
+    "weight missing": (lambda file: file.__delitem__(GAMMA), ["damaged", "gamma:0"]),
     "layer missing": (
         lambda file: drop_layer(file, "Transformer-0-FeedForward-Norm"),
         ["bert/encoder/layer_0/output/LayerNorm/gamma"],
     ),
     "no embeddings": (lambda file: drop_layer(file, "Embedding-Token"), ["no layer Embedding-Token"]),
-    "layer not listed": (lambda file: unlist_layer(file, "dense"), ["dense/dense/bias:0", "layer_names"]),
-    "weights not listed": (
-        lambda file: file["dense"].attrs.__setitem__("weight_names", text_list([])),
-        ["dense/dense/bias:0", "weight_names"],
-    ),
     "not a number": (
         lambda file: file[GAMMA].write_direct(np.full(16, np.nan, "f4")),
         ["finite", "bert/embeddings/LayerNorm/gamma"],
     ),
     "infinite": (lambda file: file[TOKENS].__setitem__((3, 4), -np.inf), ["finite", "bert/embeddings/word_embeddings"]),
-    "names missing": (lambda file: file.attrs.__delitem__("layer_names"), ["Keras", "no layer_names"]),
-    "names are numbers": (lambda file: file.attrs.__setitem__("layer_names", [1, 2]), ["layer_names", "list of names"]),
-    "name twice": (
-        lambda file: file.attrs.__setitem__("layer_names", text_list(["dense", "dense"])),
-        ["layer_names", "twice"],
+    "newer format": (
+        lambda file: file.attrs.__delitem__("layer_names"),
+        ["layer_names", ".weights.h5", "save the weights again"],
     ),
     "shape": (
         lambda file: replace_dataset(file, GAMMA, data=np.ones(7, "f4")),
@@ -411,33 +375,18 @@ SPOILT = {
         lambda file: replace_dataset(file, GAMMA, data=np.ones(16, "i4")),
         ["bert/embeddings/LayerNorm/gamma", "int32"],
     ),
-    "complex": (lambda file: replace_dataset(file, GAMMA, data=np.ones(16, "c8")), [GAMMA, "complex64"]),
-    "compressed": (lambda file: replace_dataset(file, TOKENS, compression="gzip"), [TOKENS, "compressed", "chunked"]),
-    "never written": (
-        lambda file: replace_dataset(file, GAMMA, data=None, shape=(16,), dtype="f4"),
-        [GAMMA, "never written"],
-    ),
-    "a link": (lambda file: link_to_another_file(file), ["no weight", GAMMA]),
-    "newer format": (lambda file: newer_kind(file), [".weights.h5", "save the weights again"]),
     "unknown weight": (lambda file: add_weight(file, "Embedding-Norm", "delta:0"), ["Embedding-Norm", "delta:0"]),
-    "two embeddings": (lambda file: add_weight(file, "Embedding-Token", "more:0"), ["2 weights", "Embedding-Token"]),
     "two kernels": (lambda file: add_weight(file, "dense", "dense/x/kernel:0"), ["dense", "--head none"]),
     "gated": (
         lambda file: add_weight(file, "Transformer-0-FeedForward", "dense_2/kernel:0"),
-        ["kernel", 3, 2, "Transformer-0-FeedForward"],
+        ["dense_2/kernel:0", "Transformer-0-FeedForward"],
     ),
     "unknown layer": (lambda file: add_layer(file, "lstm", "kernel:0"), ["dense", "lstm", "--head none"]),
     "two encoders": (
         lambda file: add_layer(file, "B-Embedding-Token", "embeddings:0"),
         ["2 models", "Embedding-Token"],
     ),
-    "model_config": (lambda file: file.attrs.__setitem__("model_config", "{}"), ["model_config"]),
 }
-
-
-def newer_kind(file) -> None:
-    del file.attrs["layer_names"]
-    file.create_group("layers")
 
 
 def add_weight(file, layer: str, name: str) -> None:
@@ -461,20 +410,23 @@ def test_spoilt_hdf5(name, tmp_path):
     not_converted(tmp_path, "best_model.h5", *facts)
 
 
-def test_hdf5_that_is_cut_off_and_a_bit_that_moves_numbers_elsewhere(tmp_path):
-    """Over others, or out of the file; no format of HDF5 that Keras writes has sums."""
+def test_hdf5_that_is_truncated(tmp_path):
     path = folder_with(tmp_path, "triplet", "best_model.h5") / "best_model.h5"
     content = path.read_bytes()
-    with h5py.File(path) as file:
-        place = (file[TOKENS].id.get_offset(), file[TOKENS].nbytes)
-    where = content.index(struct.pack("<QQ", *place))
-    damaged = [content[: max(int(len(content) * share), 9)] for share in (0.001, 0.05, 0.5, 0.99)]
-    for bit in (13, 16, 20, 30):
-        damaged.append(bytearray(content))
-        damaged[-1][where + bit // 8] ^= 1 << bit % 8
-    for changed in damaged:
-        path.write_bytes(changed)
+    for share in (0.001, 0.05, 0.5, 0.99):
+        path.write_bytes(content[: max(int(len(content) * share), 9)])
         not_converted(tmp_path, "best_model.h5", "damaged")
+
+
+def test_hdf5_of_other_layouts_has_the_same_numbers(tmp_path):
+    """h5py reads chunks, compression and the other byte order."""
+    path = folder_with(tmp_path, "triplet", "best_model.h5") / "best_model.h5"
+    expected = {name: KerasHDF5(path).read(name) for name in KerasHDF5(path).entries}
+    with h5py.File(path, "r+") as file:
+        replace_dataset(file, TOKENS, compression="gzip")
+        replace_dataset(file, GAMMA, data=file[GAMMA][()].astype(">f4"))
+    found = KerasHDF5(path)
+    assert all(np.array_equal(found.read(name), array) for name, array in expected.items())
 
 
 def test_a_file_of_no_format(tmp_path):
@@ -505,57 +457,11 @@ def test_without_h5py(run, tmp_path, monkeypatch):
 # tf.keras' checkpoints.
 
 
-def string_tensor(text: bytes) -> tuple[bytes, int]:
-    """A scalar string as TensorFlow's WriteStringTensor lays it out, and its masked sum, made independently."""
-
-    def masked(data: bytes) -> int:
-        crc = google_crc32c.value(data)
-        return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-    length = len(text).to_bytes(4, "little")
-    length_sum = masked(length).to_bytes(4, "little")
-    return write_varint(len(text)) + length_sum + text, masked(length + length_sum + text)
-
-
-def with_graph(source: Path, target: Path, graph: bytes, **changes) -> Path:
-    """A copy of a checkpoint's variables with another object graph; `changes` are fields of its entry."""
-    bundle = TensorBundle(source)
-    variables = [(name, bundle.read(name)) for name in bundle.entries]
-    write_bundle(target, variables)
-    entries = TensorBundle(target).entries.values()
-    data = target.with_name(f"{target.name}.data-00000-of-00001")
-    offset = data.stat().st_size
-    stored, crc = string_tensor(graph)
-    data.write_bytes(data.read_bytes() + stored)
-    entry = {"dtype": "string", "shape": (), "shard": 0, "offset": offset, "size": len(stored), "crc": crc} | changes
-    write_index(target, [*entries, Entry(name=OBJECT_GRAPH, **entry)], 1)
-    return target
-
-
 TRIPLET = FIXTURES / "triplet" / "best_model.weights"
 GRAPH = TensorBundle(TRIPLET).read_object_graph()
 
 
-def test_a_graph_written_anew_is_read(tmp_path):
-    copy, original = KerasBundle(with_graph(TRIPLET, tmp_path / "copy", GRAPH)), KerasBundle(TRIPLET)
-    assert copy.entries.keys() == original.entries.keys()
-    assert all(np.array_equal(copy.read(name), original.read(name)) for name in copy.entries)
-
-
-@pytest.mark.parametrize(
-    ("changes", "facts"),
-    [
-        ({"crc": 1}, ["checksum", "object graph"]),
-        ({"shape": (1,)}, [OBJECT_GRAPH, "string"]),
-        ({"dtype": "float32"}, [OBJECT_GRAPH, "float32", "bytes"]),
-    ],
-)
-def test_the_entry_of_the_graph(tmp_path, changes, facts):
-    with refused(CheckpointError, tmp_path / "copy.index", *facts):
-        KerasBundle(with_graph(TRIPLET, tmp_path / "copy", GRAPH, **changes))
-
-
-@pytest.mark.parametrize("at", [0, 1, 4, 40, -1])
+@pytest.mark.parametrize("at", [40, -1])
 def test_a_changed_byte_of_the_graph(tmp_path, at):
     folder = folder_with(tmp_path, "triplet", "best_model.weights")
     data = folder / "best_model.weights.data-00000-of-00001"
@@ -564,6 +470,17 @@ def test_a_changed_byte_of_the_graph(tmp_path, at):
     content[entry.offset + at if at >= 0 else entry.offset + entry.size + at] ^= 1
     data.write_bytes(content)
     not_converted(tmp_path, "best_model.weights.index", "object graph", "wrong", head="triplet")
+
+
+class WithGraph(KerasBundle):
+    """A checkpoint of tf.keras with another object graph."""
+
+    def __init__(self, graph: bytes):
+        self.graph = graph
+        super().__init__(TRIPLET)
+
+    def read_object_graph(self) -> bytes:
+        return self.graph
 
 
 def reference(number: int, name: str) -> bytes:
@@ -583,25 +500,17 @@ def graph_of(*nodes: bytes) -> bytes:
             graph_of(reference(1, "a") + reference(2, "b"), reference(3, "layer-0"), reference(3, "layer-0"), b""),
             "2 Keras models",
         ),
-        (graph_of(write_field(9, VARINT, 1)), "unknown field 9"),
-        (GRAPH[:-3], "truncated"),
-        (
-            GRAPH.replace(b"layer_with_weights-0/embeddings", b"layer_with_weights-0/embeddingz"),
-            "layer_with_weights-0/embeddingz/.ATTRIBUTES/VARIABLE_VALUE",
-        ),
-        (GRAPH.replace(b"q_dense", b"x_dense"), "variable"),
     ],
 )
-def test_object_graphs_whose_checksums_are_right(tmp_path, graph, fact):
-    with refused(CheckpointError, tmp_path / "copy.index", fact):
-        KerasBundle(with_graph(TRIPLET, tmp_path / "copy", graph))
+def test_object_graphs_of_other_models(graph, fact):
+    with refused(CheckpointError, f"{TRIPLET}.index", fact):
+        WithGraph(graph)
 
 
-def test_a_checkpoint_that_has_the_model_below_its_root(tmp_path):
+def test_a_checkpoint_that_has_the_model_below_its_root():
     """tf.train.Checkpoint(model=…) makes one."""
-    model, *others = (node for _, node in read_fields(GRAPH, None, "graph"))
-    fields = [field for field in read_fields(model, None, "root") if not str(field[1]).endswith("root'")]
+    model, *others = (node for _, node in read_fields(GRAPH))
+    fields = [field for field in read_fields(model) if not str(field[1]).endswith("root'")]
     model = b"".join(write_field(number, BYTES, value) for number, value in fields)
     root = reference(1 + len(others), "model") + reference(2 + len(others), "save_counter")
-    prefix = with_graph(TRIPLET, tmp_path / "copy", graph_of(root, *others, model, b""))
-    assert KerasBundle(prefix).entries.keys() == KerasBundle(TRIPLET).entries.keys()
+    assert WithGraph(graph_of(root, *others, model, b"")).entries.keys() == KerasBundle(TRIPLET).entries.keys()

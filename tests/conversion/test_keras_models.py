@@ -13,7 +13,7 @@ import transformers
 from helpers.legacy_checkpoints import copy_form
 from helpers.paths import REPOSITORY
 from safetensors.torch import load_file
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, pipeline
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
 import modeling_roformer
 from modeling_roformer.conversion.converter import convert
@@ -176,20 +176,6 @@ def test_computed_positions_are_dropped_and_reported(output, tmp_path):
     report = convert(legacy_folder(tmp_path, "wonezha", HDF5), output)
     assert report.family == "WoNEZHA" and "relative positions" in report.sign
     assert report.extras == {"relative positions, which are computed": ["bert/embeddings/relative_position_embeddings"]}
-
-
-def test_pipelines_take_the_folders(tmp_path):
-    convert(legacy_folder(tmp_path, "classification", HDF5), tmp_path / "a")
-    classify = pipeline("text-classification", model=str(tmp_path / "a"))
-    assert classify("孩子在桥头听见风")[0]["label"] in ("LABEL_0", "LABEL_1")
-    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "a")
-    model.save_pretrained(tmp_path / "saved")
-    again = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved")
-    assert torch.equal(again.classifier.out_proj.weight, model.classifier.out_proj.weight)
-    shutil.rmtree(tmp_path / "legacy")
-    convert(legacy_folder(tmp_path, "triplet", HDF5), tmp_path / "b")
-    match = pipeline("triplet-matching", model=str(tmp_path / "b"))
-    assert match({"A": "明月照着山", "B": "孩子数星", "C": "小路"})["label"] in ("B", "C")
 
 
 @pytest.mark.parametrize(

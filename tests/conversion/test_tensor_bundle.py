@@ -1,7 +1,5 @@
 """TensorFlow's checkpoint format: what is written is read, what TensorFlow wrote is read, and damage is noticed."""
 
-import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +12,7 @@ from hypothesis import strategies as st
 
 from modeling_roformer.conversion.errors import CheckpointError
 from modeling_roformer.conversion.formats import crc32c, dtypes, sstable
-from modeling_roformer.conversion.formats.protocol_buffers import (
-    BYTES,
-    FIXED32,
-    VARINT,
-    read_varint,
-    write_field,
-    write_varint,
-)
+from modeling_roformer.conversion.formats.protocol_buffers import read_varint, write_varint
 from modeling_roformer.conversion.formats.tensor_bundle import Entry, TensorBundle
 from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle, write_index
 
@@ -43,22 +34,6 @@ def small_bundle(folder: Path) -> Path:
         "global_step": np.array(7, "int64"),
     }
     write_bundle(prefix, tensors.items())
-    return prefix
-
-
-def entry_record(dtype=1, shape=(2,), offset=0, size=8, crc=0, extra=b"") -> bytes:
-    dims = b"".join(write_field(2, BYTES, write_field(1, VARINT, n)) for n in shape)
-    record = write_field(1, VARINT, dtype) + write_field(2, BYTES, dims) + write_field(4, VARINT, offset)
-    return record + write_field(5, VARINT, size) + write_field(6, FIXED32, crc) + extra
-
-
-HEADER = write_field(1, VARINT, 1) + write_field(3, BYTES, write_field(1, VARINT, 1))
-
-
-def with_index(folder: Path, entries: list[tuple[bytes, bytes]], data: bytes = bytes(8)) -> Path:
-    prefix = folder / "model.ckpt"
-    sstable.write_table(prefix.with_name("model.ckpt.index"), entries)
-    prefix.with_name("model.ckpt.data-00000-of-00001").write_bytes(data)
     return prefix
 
 
@@ -107,13 +82,6 @@ def test_an_index_of_several_blocks(tmp_path):
     assert (tmp_path / "m.index").stat().st_size > 1.2 * sstable.BLOCK_SIZE
     found = read_all(tmp_path / "m")
     assert len(found) == 5000 and all(found[name] == array for name, array in tensors.items())
-
-
-def test_names_and_dtypes_that_cannot_be_written(tmp_path):
-    with refused(ValueError, "'a'"):
-        write_bundle(tmp_path / "m", [("a", np.zeros(1)), ("a", np.zeros(1))])
-    with refused(ValueError, "''"):
-        write_bundle(tmp_path / "m", [("", np.zeros(1))])
 
 
 # What TensorFlow wrote.
@@ -183,8 +151,8 @@ def test_no_changed_byte_changes_a_value_and_truncation_is_noticed(tmp_path):
     expected = {name: array.tobytes() for name, array in read_all(prefix).items()}
     for file in sorted(tmp_path.iterdir()):
         good = file.read_bytes()
-        for content in [good + b"\0", b"\0" + good, *(good[:length] for length in range(len(good)))]:
-            file.write_bytes(content)
+        for length in range(len(good)):
+            file.write_bytes(good[:length])
             with pytest.raises(CheckpointError, match=r"model\.ckpt\.(index|data)"):
                 read_all(prefix)
         for at in range(len(good)):
@@ -205,74 +173,3 @@ def test_missing_files(tmp_path):
         TensorBundle(prefix)
     with refused(CheckpointError, tmp_path / "other.index", "missing"):
         TensorBundle(tmp_path / "other")
-
-
-@pytest.mark.parametrize(
-    ("entries", "facts"),
-    [
-        ([(b"a", entry_record())], ["model.ckpt.index", "no header"]),
-        ([(b"", write_field(1, VARINT, 1) + write_field(2, VARINT, 1)), (b"a", entry_record())], ["big-endian"]),
-        ([(b"", write_field(1, VARINT, 2)), (b"a", entry_record())], ["model.ckpt.data-00000-of-00002", "missing"]),
-        (
-            [(b"", write_field(1, VARINT, 1) + write_field(3, BYTES, write_field(2, VARINT, 9)))],
-            ["newer format", "version 1"],
-        ),
-        ([(b"", HEADER), (b"a", entry_record(dtype=7))], ["a", "string"]),
-        ([(b"", HEADER), (b"a", entry_record(dtype=99))], ["a", "dtype 99"]),
-        ([(b"", HEADER), (b"a", entry_record(extra=write_field(7, BYTES, b"")))], ["a", "partitioned"]),
-        ([(b"", HEADER), (b"a", entry_record(extra=write_field(9, VARINT, 1)))], ["a", "unknown field 9"]),
-        ([(b"", HEADER), (b"a", entry_record(shape=(3,)))], ["a", (3,), "float32", "8 bytes"]),
-        ([(b"", HEADER), (b"a", entry_record(shape=(1 << 62, 1 << 62)))], ["a", (1 << 62, 1 << 62), "8 bytes"]),
-        (
-            [(b"", HEADER), (b"a", entry_record(shape=(1 << 40,), size=1 << 42))],
-            ["model.ckpt.data-00000-of-00001", f"{1 << 42:,}"],
-        ),
-        ([(b"", HEADER), (b"a", entry_record(offset=4))], ["gap", "a"]),
-        ([(b"", HEADER), (b"a", entry_record()), (b"b", entry_record())], ["overlap", "b"]),
-        ([(b"", HEADER), (b"a", entry_record()), (b"b", entry_record(offset=4))], ["overlap", "b"]),
-        ([(b"", HEADER)], ["model.ckpt.data-00000-of-00001", "8 bytes"]),
-        ([(b"", HEADER), (b"a", entry_record(extra=write_field(3, VARINT, 5)))], ["a", "shard 5 of 1"]),
-        ([(b"", HEADER), (b"a", b"\x08")], ["model.ckpt.index", "byte 1"]),
-        ([], ["model.ckpt.index", "no header"]),
-    ],
-)
-def test_indexes_whose_checksums_are_right(tmp_path, entries, facts):
-    with refused(CheckpointError, *facts):
-        read_all(with_index(tmp_path, entries))
-
-
-def block_with_trailer(block: bytes, compression: int = 0) -> bytes:
-    return block + bytes([compression]) + struct.pack("<I", crc32c.masked(block + bytes([compression])))
-
-
-RESTART = struct.pack("<II", 0, 1)
-
-
-def table_of_blocks(*blocks: bytes, metaindex=RESTART, compression=0, before=b"", last=0xFF) -> bytes:
-    """A table of data blocks made by hand: after some bytes of no block, each under a key that begins with `last`."""
-    content, handles = before, []
-    for block in [*blocks, metaindex]:
-        handles.append(write_varint(len(content)) + write_varint(len(block)))
-        content += block_with_trailer(block, compression if block is not metaindex else 0)
-    index = b""
-    for number, handle in enumerate(handles[:-1]):
-        index += write_varint(0) + write_varint(2) + write_varint(len(handle)) + bytes([last, number]) + handle
-    index += RESTART
-    footer = handles[-1] + write_varint(len(content)) + write_varint(len(index))
-    content += block_with_trailer(index)
-    return content + footer.ljust(40, b"\0") + struct.pack("<Q", sstable.MAGIC)
-
-
-BLOCK = write_varint(0) + write_varint(0) + write_varint(len(HEADER)) + HEADER + b"\0\1\0n"
-
-
-def test_a_compressed_table_is_refused(tmp_path):
-    (tmp_path / "m.index").write_bytes(table_of_blocks(zlib.compress(b"anything"), compression=1))
-    with refused(CheckpointError, tmp_path / "m.index", "compressed"):
-        TensorBundle(tmp_path / "m")
-
-
-def test_a_table_made_by_hand_is_read(tmp_path):
-    """The one that the tables above are spoilt versions of; only its second record is no entry of a checkpoint."""
-    (tmp_path / "m.index").write_bytes(table_of_blocks(BLOCK + RESTART))
-    assert sstable.read_table(tmp_path / "m.index") == [(b"", HEADER), (b"n", b"")]

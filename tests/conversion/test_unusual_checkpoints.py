@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from helpers.legacy_checkpoints import PREFIX, copy_form, edit_config, read, rewrite, write
+from helpers.legacy_checkpoints import PREFIX, copy_form, edit_config, read, rewrite
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 from sentence_transformers import SentenceTransformer
@@ -104,25 +104,6 @@ def kept(*chosen: str, shorten: bool = True, **config) -> Callable[[Path], None]
 SIMPLIFIED = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")  # `startswith` of bert4keras' examples
 
 
-def gau(folder: Path) -> None:
-    """GAU-alpha's variables and its bert_config.json, as they were published, at another size."""
-    shutil.copytree(LEGACY / "v2", folder)
-    variables = {name: value for name, value in read(folder).items() if name.startswith("bert/embeddings/")}
-    for i in range(2):
-        unit = f"GAU_alpha/encoder/layer_{i}/gau"
-        variables[f"{unit}/i_dense/kernel"] = np.ones((WIDTH, 2 * 48 + 16), "f4")
-        variables[f"{unit}/o_dense/kernel"] = np.ones((48, WIDTH), "f4")
-        variables |= {f"{unit}/{part}_scaleoffset/gamma": np.ones(16, "f4") for part in "qk"}
-    write(folder, variables)
-    edit_config(folder, hidden_act="swish", num_attention_heads=1, attention_key_size=16)
-
-
-def twice(folder: Path) -> None:
-    shutil.copytree(LEGACY / "word", folder)
-    for file in list(folder.glob(f"{PREFIX}*")):
-        shutil.copy(file, folder / file.name.replace(PREFIX, "model.ckpt-9"))
-
-
 def after(base: str, change: Callable[[Path], object]) -> Callable[[Path], None]:
     """Return a function that makes a checkpoint: a fixture of which `change` edits the files."""
 
@@ -182,7 +163,6 @@ CONVERTED = {
 }
 # Name of the folder -> how it is made, and the facts of the error of both commands.
 REFUSED = {
-    "gau-alpha": (gau, ["GAU", "not supported"]),
     "fewer-rows": (edited("word", fewer_rows, vocab_size=153), ["vocab.txt", "154 entries", "153 rows"]),
     "kept-without-mask": (kept(*SIMPLIFIED), ["vocab.txt", "[MASK]"]),
     "kept-but-not-shortened": (kept(*SIMPLIFIED, shorten=False), ["154 entries", "58 rows", "keep_tokens"]),
@@ -194,37 +174,18 @@ REFUSED = {
         edited("gpt", lambda v: v.update({"bert/embeddings/LayerNorm/beta": np.ones(WIDTH, "i4")})),
         ["int32"],
     ),
-    "layers": (edited("wonezha", num_hidden_layers=3), ["2 layers", 3]),
+    "layers": (edited("wonezha", num_hidden_layers=3), ["bert/encoder/layer_2/attention/self/query/kernel"]),
     "shapes": (edited("wobert", max_position_embeddings=17), ["(17, 24)"]),
-    "relative": (
-        edited("wonezha", lambda v: v.update({"bert/embeddings/relative_position_embeddings": np.ones((3, 12), "f4")})),
-        ["(3, 12)"],
-    ),
     "no-vocabulary": (after("word", lambda folder: (folder / "vocab.txt").unlink()), ["vocab.txt", "missing"]),
     "no-mask-token": (after("word", without_a_token), ["[MASK]"]),
     "no-data": (after("word", lambda folder: next(folder.glob("*.data-*")).unlink()), ["missing"]),
     "truncated": (after("word", truncated), ["truncated"]),
-    "several": (twice, [PREFIX, "model.ckpt-9"]),
-    "no-config": (after("word", lambda folder: (folder / "bert_config.json").unlink()), ["config.json"]),
     "no-activation": (edited("word", hidden_act="new"), ["hidden_act"]),
-    "factorised-nezha": (edited("wonezha", **MAPPING), ["embedding_size"]),
     "chinese_nezha_gpt_L-12_H-768_A-12": (edited("wobert"), ["table of positions", "NEZHA"]),
-    "nezha_gpt_dialog": (edited("wonezha"), ["WoNEZHA", "GPT", "causal mask"]),
-    "bert_gpt": (edited("wobert"), ["WoBERT", "GPT", "causal mask"]),
-    "roformer-v2-gpt": (edited("v2"), ["RoFormer-V2", "GPT"]),
     "type-gpt": (edited("wobert", model_type="gpt", vocab_size=154), ["GPT", "causal mask"]),
     "type-of-a-bert": (edited("word", model_type="bert"), ["table of positions", "BERT"]),
-    "application-list": (edited("word", application=["lm"]), ["application", "lm"]),
     "bert-decoder": (edited("wobert", is_decoder=True), ["WoBERT", "causal mask", "is_decoder"]),
     "nezha-decoder": (edited("wonezha", is_decoder=True, model="nezha"), ["WoNEZHA", "causal mask", "is_decoder"]),
-    "no-generation": (
-        after("word", lambda folder: (folder / "generation_config.json").write_text("{")),
-        ["generation_config.json", "JSON"],
-    ),
-    "generation-list": (
-        after("word", lambda folder: (folder / "generation_config.json").write_text("[1]")),
-        ["generation_config.json", "JSON object"],
-    ),
 }
 
 
@@ -421,17 +382,6 @@ def test_a_factorised_bert_has_the_logits_of_the_formulas(case, converted):
     assert tokenizer.model_max_length == 16
 
 
-def test_simbert_by_the_option_and_what_a_bert_with_a_pooler_says(run, tmp_path, case):
-    """No variable and no name says SimBERT; the summary of a BERT names the option."""
-    code, out, _ = run("convert", case("bert-pooled"), tmp_path / "bert")
-    assert code == 0
-    assert_states(out, "--family simbert")
-    report = convert(case("bert-pooled"), tmp_path / "sim", family="simbert", verify=True)
-    assert report.family == "SimBERT" and "pooler" not in report.extras and "RoFormer" in report.written_as
-    again = convert(tmp_path / "sim", tmp_path / "again", verify=True)
-    assert again.family == "SimBERT"
-
-
 def test_any_bert_is_a_start(run, tmp_path, case, converted):
     """TensorFlow, and the folder that it was converted to, as PyTorch has it: `--as roformer` of both."""
     names = ["bert-encoder", "bert-encoder-pooled", "simbert-small", "nezha-encoder", "bert-factorised"]
@@ -532,14 +482,12 @@ def test_kept_tokens_go_there_and_back(name, tmp_path, case, converted):
 
 
 def test_info_of_an_archive_names_the_class_too(case, tmp_path):
-    """Names of a tf.keras model's layers are in its data, which info does not unpack: it does not deny them."""
+    """Names of a tf.keras model's layers are in its data, which info does not unpack."""
     copy_form(FIXTURES / "keras" / "mlm", "best_model.weights", tmp_path / "mlm")
-    folders = {"simbert-small": case("simbert-small"), "gau-alpha": case("gau-alpha"), "mlm": tmp_path / "mlm"}
+    folders = {"simbert-small": case("simbert-small"), "mlm": tmp_path / "mlm"}
     for name, folder in folders.items():
         shutil.make_archive(str(tmp_path / name), "zip", folder.parent, folder.name)
     described = info(tmp_path / "simbert-small.zip")
     assert (described.family, described.converts_to) == ("SimBERT", "RoFormerForCausalLM") and not described.notes
-    with refused(CheckpointError, "gau-alpha.zip", "GAU"):
-        info(tmp_path / "gau-alpha.zip")
-    (note,) = info(tmp_path / "mlm.zip").notes
-    assert_states(note, "mlm.zip", "layers", "data file")
+    with refused(CheckpointError, "mlm.zip", "layers", "data file"):
+        info(tmp_path / "mlm.zip")
