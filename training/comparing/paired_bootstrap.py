@@ -38,7 +38,7 @@ def paired_bootstrap(
         draws: number of draws.
         seed: seed of the draws.
 
-    Raises a ValueError if the numbers of results differ, or for fewer than two cases.
+    Raises a ValueError if the numbers of results differ; SciPy raises one for fewer than two cases.
 
     ```python
     >>> print(paired_bootstrap([1, 1, 1, 0] * 20, [1, 0, 1, 0] * 20))
@@ -50,8 +50,6 @@ def paired_bootstrap(
     if not len(first) == len(second) == len(cases):
         raise ValueError(f"{len(first)} and {len(second)} results of {len(cases)} cases: expected equal numbers")
     sums, counts = np.bincount(cases, first - second), np.bincount(cases)
-    if len(counts) < 2:
-        raise ValueError(f"{len(counts)} case: a bootstrap needs at least 2")
     interval = scipy.stats.bootstrap(
         (sums, counts),
         lambda sums, counts, axis: sums.sum(axis) / counts.sum(axis),
