@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 import torch
+from cases import ENCODERS, NO_DROPOUT
 from helpers.flattened import ENDS, LENGTHS, TEXTS, flatten
 from helpers.packed_kernel import pack_any_padding, use_packed_kernel
 from helpers.small_models import small_model
@@ -19,17 +20,13 @@ from modeling_roformer.unpadding import attend_packed, is_faster_packed, packed_
 
 HALF = torch.bfloat16
 DECODER = {"is_decoder": True, "use_cache": False}
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4, "attention_factor": 1.5}
 VARIANTS = {
     "encoder": {},
     "decoder": DECODER,
-    "rotary values": {"rotary_value": True},
     "yarn": {"rope_parameters": YARN},
     "yarn decoder": {"rope_parameters": YARN, **DECODER},
-    "dynamic": {"rope_parameters": {"rope_type": "dynamic", "factor": 4.0, "original_max_position_embeddings": 4}},
-    "learned": {"position_encoding": "learned", "max_position_embeddings": 8},
-    "no positions": {"position_encoding": "none"},
+    **{name: ENCODERS[name] for name in ("rotary values", "dynamic", "learned", "no positions")},
 }
 MASK = torch.tensor([[1, 0, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1], [1, 0, 0, 0, 0, 1]])
 IDS = torch.randint(5, 90, MASK.shape, generator=torch.Generator().manual_seed(1))
