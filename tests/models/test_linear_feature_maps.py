@@ -128,6 +128,7 @@ def test_features_stay_where_nothing_is_trained():
     model(ids)
     with torch.no_grad():
         model.train()(ids)
+    assert model.roformer.encoder.training_steps == 0
     never = make_model("favor", RoFormerForMaskedLM, linear_redraw_interval=None).train()
     train_steps(never, 3)
     assert torch.equal(projections(model), before) and torch.equal(projections(never), before)
