@@ -2,8 +2,8 @@
 
     python benchmarks/core_size.py
 
-The table counts the Python files and statements that `roformer push --with-code` publishes beside an encoder and its
-tokenizer, and the distinct functions of the package that one call of `RoFormerForMaskedLM` with padding and labels
+The table counts the Python files, statements and refusals that `roformer push --with-code` publishes beside an encoder
+and its tokenizer (a check that is called at n places counts n times), and the distinct functions of the package that one call of `RoFormerForMaskedLM` with padding and labels
 enters, their files and their statements (docstrings not counted), beside those of transformers' RoFormer and
 ModernBERT.
 """
@@ -13,6 +13,7 @@ import inspect
 import sys
 import tempfile
 import textwrap
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType
@@ -29,15 +30,31 @@ from modeling_roformer.hub.remote_code import files_with_code
 SIZES = dict(vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
 
 
-def published() -> tuple[int, int]:
-    """Return the number of Python files beside an encoder with its tokenizer, and of their statements."""
+def published() -> tuple[int, int, int]:
+    """Return the number of Python files beside an encoder with its tokenizer, of their statements and refusals."""
     with tempfile.TemporaryDirectory() as folder:
         vocab = Path(folder, "words.txt")
         vocab.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(chr, range(0x4E00, 0x4E5F))]))
         ours.RoFormerForMaskedLM(ours.RoFormerConfig(**SIZES)).save_pretrained(folder)
         ours.RoFormerTokenizer(str(vocab)).save_pretrained(folder)
         files = [content for name, content in files_with_code(Path(folder)).items() if name.endswith(".py")]
-    return len(files), sum(statements(ast.parse(content)) for content in files)
+    trees = [ast.parse(content) for content in files]
+    return len(files), sum(map(statements, trees)), refusals(trees)
+
+
+def refusals(trees: list[ast.Module]) -> int:
+    """Return the number of places that raise an error: a function `check_…` counts at each call, or for each error
+    that it raises if these are more."""
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    calls = [node.func for node in nodes if isinstance(node, ast.Call)]
+    called = Counter(getattr(function, "attr", getattr(function, "id", None)) for function in calls)
+    errors, number = {node for node in nodes if isinstance(node, ast.Raise)}, 0
+    for check in nodes:
+        if isinstance(check, ast.FunctionDef) and check.name.startswith("check_"):
+            own = {node for node in ast.walk(check) if isinstance(node, ast.Raise)}
+            number += max(len(own), called[check.name]) if own else 0
+            errors -= own
+    return number + len(errors)
 
 
 def entered(model: torch.nn.Module, is_counted: Callable[[str], bool]) -> tuple[int, int, int]:
@@ -90,8 +107,8 @@ def calls() -> dict[str, tuple[int, int, int]]:
 
 
 if __name__ == "__main__":
-    files, number = published()
-    title = f"Published beside an encoder: {files} files, {number:,} statements"
+    files, number, errors = published()
+    title = f"Published beside an encoder: {files} files, {number:,} statements, {errors} refusals"
     table = Table("one masked-LM call", "functions", "files", "statements", title=title)
     for name, numbers in calls().items():
         table.add_row(name, *map(str, numbers))

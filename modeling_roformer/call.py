@@ -24,7 +24,7 @@ from .inputs import (
     is_flash,
     warn_of_unread,
 )
-from .rotary import depends_on_length
+from .rotary import depends_on_length, longest_text
 from .unpadding import FlatPacking, Packing, is_faster_packed, texts_in_rows
 
 
@@ -264,11 +264,10 @@ def read_values(
     """
     config = model.config
     is_fixed = getattr(cache, "is_compileable", False)
-    positions = config.max_position_embeddings if config.position_encoding == "learned" else None
     values = check_ranges(
         (model.main_input_name, tokens, config.vocab_size, None),
         ("token_type_ids", token_type_ids, config.type_vocab_size, None),
-        ("position_ids", position_ids, positions, None),
+        ("position_ids", position_ids, None if position_ids is None else longest_text(config), None),
         padding=None if is_fixed else count_padding(attention_mask),
         begins_with_padding=None if is_fixed else count_padding(attention_mask, first=True),
         source_padding=count_padding(encoder_attention_mask),

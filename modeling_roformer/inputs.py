@@ -7,7 +7,6 @@ import inspect
 from collections.abc import Callable
 from dataclasses import fields
 from difflib import get_close_matches
-from functools import cache
 from typing import Any
 
 import torch
@@ -88,20 +87,15 @@ def warn_of_unread(arguments: dict[str, object], forward: Callable, implementati
         return
     for name in sorted(arguments.keys() - KNOWN_ARGUMENTS):
         if arguments[name] is not None:
-            _warn_of_unread(name, forward)
+            close = get_close_matches(name, [*inspect.signature(forward).parameters, "labels"], n=1)
+            hint = f"did you mean {close[0]}?" if close else "it has no effect"
+            logger.warning_once(f"forward does not read the argument {name}: {hint}")
 
 
 def is_flash(implementation: str) -> bool:
     """Return whether an attention implementation of transformers is flash attention: it takes packed texts in one call,
     needs half precision, and masks nothing but padding and later tokens."""
     return "flash" in implementation
-
-
-@cache
-def _warn_of_unread(name: str, forward: Callable) -> None:
-    close = get_close_matches(name, [*inspect.signature(forward).parameters, "labels"], n=1)
-    hint = f"did you mean {close[0]}?" if close else "it has no effect"
-    logger.warning(f"forward does not read the argument {name}: {hint}")
 
 
 Range = tuple[str, torch.Tensor | None, int | None, int | None]  # see `check_ranges`
@@ -140,14 +134,10 @@ def check_ranges(*ranges: Range, **questions: torch.Tensor | None) -> dict[str, 
     answers = {name: None if question is None else next(values) for name, question in questions.items()}
     for (name, _, end, ignored), low, high in zip(readable, values, values, strict=True):
         if low < 0 or (end is not None and high >= end):
-            raise _out_of_range(name, low if low < 0 else high, end, ignored)
+            allowed = "not be negative" if end is None else f"lie from 0 to {end - 1}"
+            besides = "" if ignored is None else f", or be {ignored}"
+            raise ValueError(f"{name} has the value {low if low < 0 else high}, but must {allowed}{besides}")
     return answers
-
-
-def _out_of_range(name: str, value: int, end: int | None, ignored: int | None) -> ValueError:
-    allowed = "not be negative" if end is None else f"lie from 0 to {end - 1}"
-    besides = "" if ignored is None else f", or be {ignored}"
-    return ValueError(f"{name} has the value {value}, but must {allowed}{besides}")
 
 
 def check_shape(name: str, tensor: torch.Tensor | None, *shapes: tuple[int, ...]) -> None:

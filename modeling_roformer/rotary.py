@@ -340,3 +340,8 @@ def make_position_embeddings(config: RoFormerConfig) -> nn.Module | None:
     if config.position_encoding == "sinusoidal":
         return SinusoidalPositionEmbeddings(width, scale=config.sinusoidal_scale)
     return None
+
+
+def longest_text(config: RoFormerConfig) -> int | None:
+    """Return the number of positions, None if unlimited."""
+    return config.max_position_embeddings if config.position_encoding == "learned" else None

@@ -105,7 +105,6 @@ def test_commands_without_a_model_import_neither_torch_nor_transformers(tmp_path
         f"convert {legacy}/word out --head x",
         f"convert {legacy}/word out --as x",
         f"convert {legacy}/word out --dtype x",
-        f"convert {legacy}/word out --max-shard-size x",
         f"convert {legacy}/gpt out --family v2",
         f"convert {here}/damaged out",
         f"convert --all {here}/missing out",

@@ -746,7 +746,7 @@ TROUBLES = {
     "a class of another model": (edit_config(architectures=["BertForMaskedLM"]), ["BertForMaskedLM"]),
     "another width": (edit_config(hidden_size=20), ["config.json", "20"]),
     "text for a number": (edit_config(hidden_size="many"), ["config.json", "hidden_size"]),
-    "an unknown activation": (edit_config(hidden_act="magic"), ["hidden_act", "magic"]),
+    "an unknown activation": (edit_config(hidden_act="magic"), ["magic"]),
     "a small vocabulary": (edit_config(vocab_size=7), ["vocab.txt", "154 entries", "config.json", 7, "vocab_size"]),
     "a broken tokenizer": (lambda f: (f / "tokenizer_config.json").write_text("{"), ["tokenizer_config.json", "JSON"]),
     "a list for a tokenizer": (write_text("tokenizer_config.json", "[]"), ["tokenizer_config.json", "object"]),

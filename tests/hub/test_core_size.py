@@ -13,15 +13,15 @@ import core_size
 
 
 def test_the_published_code_stays_small():
-    files, statements = core_size.published()
-    assert files <= 16 and statements <= 2610
+    files, statements, refusals = core_size.published()
+    assert files <= 17 and statements <= 2358 and refusals <= 80
 
 
 def test_a_call_stays_short():
     functions, files, statements = core_size.calls()["here"]
-    assert functions <= 40 and files <= 7 and statements <= 273
+    assert functions <= 40 and files <= 8 and statements <= 258
 
 
 def test_forward_stays_on_one_screen():
     body = ast.parse(inspect.cleandoc(inspect.getsource(RoFormerModel.forward))).body[0].body[1:]
-    assert body[-1].end_lineno - body[0].lineno < 30
+    assert body[-1].end_lineno - body[0].lineno < 25

@@ -2,7 +2,7 @@
 
 import pytest
 from helpers.messages import refused
-from helpers.seq2seq_models import SIZES, make_model
+from helpers.seq2seq_models import SIZES
 
 from modeling_roformer import RoFormerSeq2SeqConfig
 
@@ -21,11 +21,6 @@ from modeling_roformer import RoFormerSeq2SeqConfig
 def test_a_config_that_describes_no_model(fields, facts):
     with refused(ValueError, *facts):
         RoFormerSeq2SeqConfig(**{**SIZES, **fields})
-
-
-def test_an_unknown_activation():
-    with refused(ValueError, "activation_function", "'geluu'", "'gelu'"):
-        make_model(activation_function="geluu")
 
 
 def test_a_config_without_a_choice_leaves_padding_out():

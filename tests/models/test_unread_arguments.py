@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,6 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.generic import TransformersKwargs
 
 import modeling_roformer as ours
-from modeling_roformer.inputs import _warn_of_unread
 
 IDS = torch.tensor([[2, 7, 8, 3], [2, 9, 3, 1]])
 MASK = torch.ones_like(IDS)
@@ -32,11 +32,11 @@ def make_model(name, **fields):
 def warnings(monkeypatch):
     """Warnings from here on, by the models and all that run them."""
     texts = []
-    logger = logging.getLogger("transformers.roformer")
+    logger: Any = logging.getLogger("transformers.roformer")
     monkeypatch.setattr(logger, "warning", texts.append)
-    _warn_of_unread.cache_clear()
+    logger.warning_once.cache_clear()
     yield texts
-    _warn_of_unread.cache_clear()
+    logger.warning_once.cache_clear()
 
 
 def call(name, model, **arguments):
