@@ -305,7 +305,7 @@ def frequency_lengths(
 def pack_padded(
     model: Any,
     config: RoFormerConfig,
-    attention_mask: torch.Tensor,
+    attention_mask: Any,
     padding: int,
     cache: Cache | None,
     unpad_inputs: bool | None,

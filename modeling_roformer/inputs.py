@@ -55,9 +55,7 @@ def is_transformed() -> bool:
     return getattr(torch._C, "_are_functorch_transforms_active", bool)()
 
 
-def check_tokens(
-    input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, leading: tuple[str, ...] = ("batch",)
-) -> torch.Tensor:
+def check_tokens(input_ids: Any, inputs_embeds: Any, leading: tuple[str, ...] = ("batch",)) -> torch.Tensor:
     """Return the one of the two that is given; raise a ValueError unless it has the dimensions of a batch of texts.
 
     ```python
@@ -98,7 +96,7 @@ def is_flash(implementation: str) -> bool:
     return "flash" in implementation
 
 
-Range = tuple[str, torch.Tensor | None, int | None, int | None]  # see `check_ranges`
+Range = tuple[str, Any, int | None, int | None]  # see `check_ranges`
 
 
 def check_ranges(*ranges: Range, **questions: torch.Tensor | None) -> dict[str, Any]:
