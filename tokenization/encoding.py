@@ -181,6 +181,11 @@ class Assembler:
             ids, offsets, words = sequence
             encoding = build_encoding(ids, ids_to_tokens(ids), words, offsets, type_id=number)
             if length < len(ids):
+                if 0 < length <= self.stride:  # for which tokenizers raises a PanicException, which is no Exception
+                    raise ValueError(
+                        f"stride={self.stride} must be smaller than the {length} tokens that max_length leaves for "
+                        "each part of the sequence"
+                    )
                 encoding.truncate(length, stride=self.stride, direction=self.side)
             encodings.append(encoding)
         return self.post_processor.process(*encodings, add_special_tokens=self.add_special_tokens)

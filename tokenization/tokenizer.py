@@ -542,6 +542,8 @@ def _as_samples(text, text_pair, is_split_into_words):
         return True, samples
     if not isinstance(text_pair, (list, tuple)):
         raise TypeError(f"text_pair is of type {type(text_pair).__name__}; expected a list, as text is one")
+    if len(text) != len(text_pair):
+        raise ValueError(f"text has {len(text)} texts, but text_pair has {len(text_pair)}; expected one for each text")
     pairs = enumerate(zip(text, text_pair, strict=True))
     return True, [sample(**{f"text[{i}]": first, f"text_pair[{i}]": second}) for i, (first, second) in pairs]
 

@@ -295,12 +295,16 @@ def test_batches_that_do_not_fit(words):
         words(["今天"], "好")
     with refused(ValueError, "text_pair[0]", "int"):
         words(["今天"], [5])
+    with refused(ValueError, "text", 2, "text_pair", 1):
+        words(["今天", "天气"], ["好"])
     with refused(ValueError, "truncation='longest_first'", [1], -1, "max_length"):
         words("今天", truncation=True, max_length=1)
     with refused(ValueError, "truncation='only_first'", "max_length", "longest_first"):
         words("今", "今天的天气非常好", truncation="only_first", max_length=4)
     with refused(ValueError, "truncation='only_second'", [5], 2, "max_length"):
         words("今天的天气非常好", truncation="only_second", max_length=4)
+    with refused(ValueError, "stride=3", "max_length"):
+        words("今天的天气非常好", truncation=True, max_length=5, stride=3, return_overflowing_tokens=True)
 
 
 def test_nothing_is_something(words):
