@@ -93,7 +93,11 @@ def check_head(path: Path, head: bytes) -> None:
             raise DataError(f"{path} is {description}, by its first bytes: {advice}")
     if b"\0" in head[:_HEAD]:
         raise DataError(f"{path} is not text: it has a NUL in its first {_HEAD:,} bytes; {READABLE}")
-    if b"\n" not in head and b"\r" in head.rstrip(b"\r"):
+
+
+def check_line_ends(path: Path, start: bytes) -> None:
+    """Raise a DataError if the start of a file, with its first line, has line ends of "\\r" alone."""
+    if b"\n" not in start and b"\r" in start.rstrip(b"\r"):
         raise DataError(f'{path}: its lines end with "\\r" alone: convert it, for example with `mac2unix`')
 
 

@@ -23,6 +23,7 @@ from .formats import (
     SUFFIXES,
     TSV,
     check_head,
+    check_line_ends,
     check_name,
     has_json_objects,
     is_gzip,
@@ -129,6 +130,7 @@ def _line_batches(stored, lines, path: Path, size: int) -> Iterator[Batch]:
         position = stored.tell() if stored.seekable() else 0  # a pipe has no known length
         if line == 1:
             data = data.removeprefix(b"\xef\xbb\xbf")
+            check_line_ends(path, data)
         if batch_class is None and not data.isspace():
             # The first line that is not blank decides. A damaged object is refused by `JsonLineBatch.rows`.
             start = data.lstrip()
@@ -155,6 +157,7 @@ def _table_batches(stored, lines, path: Path, format_: str, names: Sequence[str]
     with needs_extra("embed", DataError):
         import pandas
 
+    check_line_ends(path, lines.peek(_HEAD))
     # Quotes are part of a text in TSV. "NA" is a text like any other.
     dialect = {"sep": "\t", "quoting": csv.QUOTE_NONE} if format_ == TSV else {}
     try:

@@ -180,6 +180,14 @@ def test_lines_that_end_with_a_return_alone_are_refused(suffix, tmp_path):
         list(data.read_texts([path]))
 
 
+@pytest.mark.parametrize("name", ["laws.txt", "laws.txt.gz"])
+def test_a_return_in_a_long_first_line_is_a_character(name, tmp_path):
+    text = "法\r律" + "a" * 100_000
+    data_of_file = f"{text}\nb\n".encode()
+    (tmp_path / name).write_bytes(gzip.compress(data_of_file) if name.endswith(".gz") else data_of_file)
+    assert [text for _, text in data.read_texts([tmp_path / name])] == [text, "b"]
+
+
 @pytest.mark.parametrize("name", ["laws[1].csv", "m*.csv", "m?.csv", "laws[1]"])
 def test_no_name_is_a_pattern(folder, name):
     place = folder("laws1.csv", "m1.csv", "m2.csv")
