@@ -43,13 +43,15 @@ def is_paper_rope(parameters: Mapping[str, Any]) -> bool:
 
 
 def checked_rope(parameters: dict[str, Any] | None) -> dict[str, Any]:
-    """Return `rope_parameters` with the paper's as defaults; raise a ValueError for a missing or unknown field."""
+    """Return `rope_parameters` with the paper's as defaults; raise a ValueError for a wrong field."""
     parameters = read_rope({"rope_parameters": parameters})
     rope_type = parameters["rope_type"]
     if rope_type not in _NEEDED:
         raise ValueError(f"rope_type is {rope_type!r}, but must be one of {', '.join(_NEEDED)}")
-    if missing := [name for name in _NEEDED[rope_type] if parameters.get(name) is None]:
-        raise ValueError(f"rope_parameters of type {rope_type!r} have no {missing[0]}")
+    for name in ("rope_theta", *_NEEDED[rope_type]):
+        value = parameters.get(name)
+        if not isinstance(value, (int, float)) or not value >= 1:  # also NaN
+            raise ValueError(f"rope_parameters of type {rope_type!r} have {name} {value!r}; expected at least 1")
     allowed = {*PAPER_ROPE, _TRAINED_LENGTH, *_NEEDED[rope_type], *_OPTIONAL.get(rope_type, ())}
     if unknown := sorted(set(parameters) - allowed):
         raise ValueError(f"rope_parameters of type {rope_type!r} have unknown fields: {', '.join(unknown)}")

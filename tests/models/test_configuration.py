@@ -53,6 +53,10 @@ LINEAR = {"attention_type": "linear"}
         ({"rope_parameters": {"rope_type": "spiral"}}, ["rope_type", "'spiral'", "default", "linear"]),
         ({"rope_parameters": {"rope_type": "llama3", "factor": 2.0}}, ["rope_type", "'llama3'", "yarn"]),
         ({"rope_parameters": {"rope_type": "linear"}}, ["'linear'", "factor"]),
+        ({"rope_parameters": {"rope_type": "linear", "factor": 0.5}}, ["'linear'", "factor", 0.5]),
+        ({"rope_parameters": {"rope_type": "linear", "factor": "2"}}, ["'linear'", "factor", "'2'"]),
+        ({"rope_parameters": {"rope_theta": 0}}, ["'default'", "rope_theta", 0]),
+        ({"rope_parameters": {"rope_theta": float("nan")}}, ["'default'", "rope_theta", "nan"]),
         (
             {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}},
             ["'dynamic'", "original_max_position_embeddings"],
