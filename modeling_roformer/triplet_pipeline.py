@@ -100,10 +100,10 @@ def encode_triplet(
         Name of an input -> its two or three rows.
 
     Raises:
-        ValueError: naming the text that is missing or empty.
+        ValueError: a text is missing, not a string, or empty.
     """
-    if not isinstance(triplet, dict) or not {"A", "B", "C"} <= set(triplet):
-        raise ValueError('a triplet must be a dict with the keys "A", "B" and "C"')
+    if not isinstance(triplet, dict) or not all(isinstance(triplet.get(name), str) for name in "ABC"):
+        raise ValueError('a triplet must be a dict with texts under the keys "A", "B" and "C"')
     a, b, c = (triplet[name] for name in "ABC")
     limits = {"truncation": "longest_first", "max_length": longest_input(tokenizer, max_length)}
     encoded = tokenizer([a, a], [b, c], **limits) if scorer == "cross" else tokenizer([a, b, c], **limits)

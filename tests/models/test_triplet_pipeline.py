@@ -101,6 +101,7 @@ def test_pairs_are_truncated_longest_first(tokenizer, lengths, max_length):
         ({"A": "借款", "B": "合同", "C": "\u200b"}, ['"C"', "token"]),
         ({"A": "借款", "B": "合同"}, ["dict", '"A"', '"B"', '"C"']),
         ("借款", ["dict", '"A"', '"B"', '"C"']),
+        ({"A": ["借款", "合同"], "B": "借款", "C": "合同"}, ["dict", '"A"', '"B"', '"C"']),  # a pair to a tokenizer
     ],
 )
 def test_a_bad_triplet_is_refused(folder, triplet, facts):
@@ -108,6 +109,9 @@ def test_a_bad_triplet_is_refused(folder, triplet, facts):
     for inputs in (triplet, [TRIPLET, triplet]):
         with refused(ValueError, *facts):
             match(inputs)
+    for scorer in ("cross", "bi"):
+        with refused(ValueError, *facts):
+            encode_triplet(match.tokenizer, triplet, scorer)
     with refused(ValueError, "token"):  # which max_length leaves no room for
         encode_triplet(match.tokenizer, TRIPLET, "cross", max_length=4)
 
