@@ -120,3 +120,10 @@ def test_a_call_is_not_changed_after_it_was_read():
     call = Call(small_config())
     with pytest.raises(FrozenInstanceError):
         call.attention_mask = MASK
+
+
+@torch.no_grad()
+def test_an_encoder_ignores_a_source():
+    model = make_model("RoFormerModel")
+    source = {"encoder_hidden_states": torch.zeros(2, 3, 32), "encoder_attention_mask": torch.ones(2, 3)}
+    assert model(IDS, **source)[0].equal(model(IDS)[0])
