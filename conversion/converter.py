@@ -64,7 +64,7 @@ def convert(
         progress: show a progress bar on stderr.
 
     Returns:
-        What was found and done.
+        A report of the checkpoint, the model and the written files.
 
     Raises:
         CheckpointError: the checkpoint is damaged, incomplete, or of an unsupported kind.
@@ -82,7 +82,7 @@ def convert(
     require_replaceable(output, force)
     with legacy_files(origin, checkpoint, unpack_beside=None if dry_run else output) as files:
         match = read_checkpoint(files, name_of(origin), family=family, target=as_family, head=head)
-        config, tokenizer = match.config, match.tokenizer  # made before anything is written, as for a dry run
+        config, tokenizer = match.config, match.tokenizer  # made here, so that errors come before anything is written
         config.dtype = dtype
         report = ConversionReport(
             source=origin,
@@ -133,7 +133,7 @@ def _check_options(**options: str | None) -> None:
 
 
 def _padding_row(rows: int, entries: int) -> dict[str, str]:
-    """Return the line of the summary on embeddings without an entry of the vocabulary, if there are any."""
+    """Return the summary's line on embeddings that have no entry in the vocabulary, if there are any."""
     if rows <= entries:
         return {}
     unused = f"{rows - entries:,} rows without a token are kept, with their logits"

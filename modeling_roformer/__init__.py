@@ -20,9 +20,9 @@ in transformers stays transformers' own. Other tasks have packages of their own,
 """
 
 # The command `roformer` starts without models (see `roformer_command.py`), since importing torch and transformers takes
-# seconds. In its process `registration` registers this package where a command uses a model, or the first public name
-# that is asked for. The scripts of `examples/` start in the same way, to check their arguments first. The import reads
-# no dictionary: the tokenizer does, when it first segments a text.
+# seconds. In its process the package is registered later: when a command imports `registration`, or at the first use of
+# a public name. The scripts of `examples/` start in the same way, to check their arguments first. The import does not
+# read jieba's dictionary either: the tokenizer reads it when it first segments a text.
 
 import sys
 from importlib.machinery import ModuleSpec, PathFinder

@@ -1,9 +1,9 @@
 """Multi-head softmax attention with rotary position embedding: equations 2 and 16 of the RoFormer paper
 (arXiv:2104.09864).
 
-A kind of self-attention is a class that owns what depends on its kind: its forward pass, the mask that it takes, the
-cache that it makes, and how its own weights begin. This one is `RoFormerSelfAttention`; others are in
-linear_attention.py and nezha.py. The kernels and the masks are transformers'.
+Each kind of self-attention is a class, with its forward pass, its mask, its cache and its buffers. Softmax attention is
+`RoFormerSelfAttention`; other kinds are in linear_attention.py and nezha.py. The kernels and the masks are
+transformers'.
 
 Dimensions in the shapes: b batch, s sequence length, k length of the keys (those in the cache included), h heads,
 d head_dim.
@@ -112,7 +112,7 @@ class RoFormerSelfAttention(MultiHeadAttention):
 
     # Whether each pair of tokens has a score, so that a mask can exclude pairs, and a cache has each token.
     computes_pairs = True
-    cache_class: type[Cache] = Cache  # of the caches that `forward` takes
+    cache_class: type[Cache] = Cache  # class of the caches that `forward` takes
 
     @property
     def is_causal(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -146,17 +146,20 @@ class RoFormerSelfAttention(MultiHeadAttention):
 
     @staticmethod
     def training_steps(model: Any) -> torch.Tensor | None:
-        """Return what `redraw` needs on the host before a call of the model, a 0-d tensor; None if nothing is
+        """Return the number of training steps, which `redraw` needs on the host, as a 0-d tensor; None if nothing is
         redrawn."""
 
     @staticmethod
     def redraw(model: Any, training_steps: int) -> None:
-        """Redraw what is random in the layers, where that is due."""
+        """Redraw random tensors of the layers, if they are due; softmax attention has none."""
 
     @staticmethod
     def can_pack(config: RoFormerConfig) -> bool:
-        """Return whether the layers can compute packed texts: not with UniLM's mask or flex attention, which take none,
-        and not in an eager decoder, which only its mask makes causal."""
+        """Return whether the layers can compute packed texts.
+
+        UniLM's mask and flex attention do not support them. Nor does an eager decoder, which is causal only by its
+        mask: packed texts have none.
+        """
         is_eager_decoder = config._attn_implementation == "eager" and config.is_decoder
         return not (is_eager_decoder or config.prefix_lm or config._attn_implementation == "flex_attention")
 
@@ -166,7 +169,7 @@ class RoFormerSelfAttention(MultiHeadAttention):
         in packed texts. `hidden_states` are those of the first layer, shape (b, s, hidden_size)."""
         config, attention_mask, texts = call.config, call.attention_mask, call.texts
         if attention_mask is not None and attention_mask.ndim == 4:
-            return _ready_made(config, hidden_states, attention_mask)
+            return _to_kernel_mask(config, hidden_states, attention_mask)
         is_causal = config.is_decoder or config.prefix_lm
         if call.packing is not None or (attention_mask is None and texts is None and not is_causal):
             return None
@@ -238,14 +241,14 @@ def check_kernel(module: MultiHeadAttention, implementation: str, query: torch.T
 
 
 def _causal_mask(call: "Call", hidden_states: torch.Tensor, separate: Any) -> torch.Tensor | None:
-    """Return the mask of a decoder or of UniLM; `separate` has the pairs within the same text, None for all."""
+    """Return the mask of a decoder or of UniLM; `separate` allows the pairs within one text, None allows all."""
     config, attention_mask, s = call.config, call.attention_mask, hidden_states.shape[1]
     if s == 1 and not getattr(call.cache, "is_compileable", False):
         # A step of generation: the token sees itself and all that is cached, so only padding is masked.
         if attention_mask is None:
             return None
         if config._attn_implementation in ("sdpa", "eager"):
-            return _ready_made(config, hidden_states, attention_mask[:, None, None] != 0)
+            return _to_kernel_mask(config, hidden_states, attention_mask[:, None, None] != 0)
     kwargs: dict[str, Any] = {"and_mask_function": separate, "allow_is_causal_skip": attention_mask is None}
     if config.prefix_lm and s > 1:
         kwargs["or_mask_function"] = see_prefix(hidden_states, call.token_type_ids, call.cache)
@@ -253,8 +256,11 @@ def _causal_mask(call: "Call", hidden_states: torch.Tensor, separate: Any) -> to
 
 
 def see_prefix(hidden_states: torch.Tensor, token_type_ids: torch.Tensor | None, cache: Cache | None):
-    """Return the pairs that UniLM's mask adds to the causal mask: i sees j if Σ_{t≤j} segment_t ≤ Σ_{t≤i} segment_t, so
-    that all tokens of a run of segment 0 see each other. Cached tokens precede i, so the causal mask covers them."""
+    """Return the mask function of the pairs that UniLM's mask adds to the causal mask.
+
+    Token i sees j if Σ_{t≤j} segment_t ≤ Σ_{t≤i} segment_t, so that all tokens of a run of segment 0 see each other.
+    Cached tokens precede i, so the causal mask covers them.
+    """
     s, past = hidden_states.shape[1], 0 if cache is None else cache.get_seq_length()
     if token_type_ids is None:
         return lambda batch_idx, head_idx, q_idx, kv_idx: (kv_idx >= past) & (kv_idx < past + s)
@@ -268,7 +274,7 @@ def see_prefix(hidden_states: torch.Tensor, token_type_ids: torch.Tensor | None,
     return prefix
 
 
-def _ready_made(config: RoFormerConfig, hidden_states: torch.Tensor, attention_mask: Any) -> Any:
+def _to_kernel_mask(config: RoFormerConfig, hidden_states: torch.Tensor, attention_mask: Any) -> Any:
     """Return a mask of four dimensions in the form that the kernel takes; a BlockMask of flex attention as it is."""
     implementation, dtype = config._attn_implementation, hidden_states.dtype
     if "flex" in implementation and not isinstance(attention_mask, torch.Tensor):

@@ -1,7 +1,7 @@
-"""One call of a model: its arguments, checked before anything is computed, and what the host must know of them.
+"""One call of the transformer: its arguments are checked, and read into a `Call`, before anything is computed.
 
-Without the checks an answer would be wrong, or torch would say "index out of range in self" on a CPU, and on a GPU stop
-the whole process.
+Without the checks a result would be wrong, or torch would raise "index out of range in self" on a CPU, and on a GPU the
+whole process would stop.
 
 Dimensions in the shapes: b batch, s sequence length, k length of the keys or of the source.
 """
@@ -38,8 +38,10 @@ class Call:
         position_ids: integers, shape (b, s) or (1, s).
         lengths: see `frequency_lengths`.
         attention_mask: as `RoFormerModel.forward` takes it; None if it masks nothing.
-        packing: how the layers compute the texts without padding, one by one; None if they compute padded rows.
-        texts: those of rows that hold several; None if each row is one text.
+        packing: the packing with which the layers compute the texts without padding; None if they compute the rows as
+            they are.
+        texts: the packing of rows that hold several texts, also if the layers separate these by a mask; None if each
+            row is one text.
         cache: keys and values of the preceding tokens, which the layers read and extend; None for no cache.
         encoder_hidden_states: the source of cross-attention, shape (b, k, hidden_size), or None.
         encoder_attention_mask: 0 for padding of the source, shape (b, k); None if it masks nothing.
@@ -82,7 +84,9 @@ def read_call(
     one_text_per_row: bool | None,
     options: dict[str, Any],
 ) -> Call:
-    """Check the arguments of `RoFormerModel.forward`, and read what the host must know of them, in one device sync.
+    """Check the arguments of `RoFormerModel.forward`, and return them as a `Call`.
+
+    The values that the checks need are read in one device sync.
 
     Args:
         options: the keyword arguments that `forward` does not name. A cache is removed from them.
@@ -209,8 +213,11 @@ def choose_cache(model: Any, cache: Cache | None, use_cache: bool | None, has_so
 def check_mask(
     model: Any, config: RoFormerConfig, attention_mask: Any, tokens: torch.Tensor, cache: Cache | None
 ) -> None:
-    """Raise a ValueError unless an `attention_mask` is one that the layers take: for each token, shape (b, k), or if
-    they compute pairs of tokens, for each pair, broadcastable to (b, h, s, k)."""
+    """Raise a ValueError unless the layers take a mask of this shape.
+
+    They take a mask for each token, of shape (b, k). If they compute pairs of tokens, they also take a mask for each
+    pair, broadcastable to (b, h, s, k).
+    """
     implementation = config._attn_implementation
     if "flex" in implementation and type(attention_mask).__name__ == "BlockMask":
         return
@@ -255,12 +262,14 @@ def read_values(
     cache: Cache | None,
     texts: FlatPacking | None,
 ) -> dict[str, Any]:
-    """Return the values of a call that the host must know, None for those that cannot be read; raise a ValueError if an
-    id is out of range. Warn of padding without a mask, and redraw random features where that is due.
+    """Read the values that the host needs for a call; raise a ValueError if an id is out of range.
+
+    Warn of padding without a mask, and redraw random features if they are due.
 
     Returns:
         `padding` and `source_padding`, the number of tokens that each mask excludes; `begins_with_padding`, the number
-        of texts that do so; and the number of `texts` in rows, and whether their ends `fit` (see `FlatPacking`).
+        of texts that begin with padding; `texts`, the number of texts in all rows; `fit`, whether their ends fit the
+        tokens (see `FlatPacking`). A value is None if it cannot be read.
     """
     config = model.config
     is_fixed = getattr(cache, "is_compileable", False)
@@ -291,7 +300,7 @@ def frequency_lengths(
     texts: FlatPacking | None,
 ) -> int | torch.Tensor:
     """Return the lengths of texts on which frequencies depend: one number for all, shape (b,) for each text, or (b, s)
-    for each token's text if rows hold several. A text with `position_ids` is as long as its last position says."""
+    for each token's text if rows hold several. With `position_ids`, a length is the text's largest position + 1."""
     if position_ids is not None and texts is not None:
         return texts.largest(position_ids + 1)
     is_token = attention_mask != 0 if attention_mask is not None and attention_mask.ndim == 2 else None
@@ -310,8 +319,7 @@ def pack_padded(
     cache: Cache | None,
     unpad_inputs: bool | None,
 ) -> Packing | None:
-    """Return the packing of a padded batch in which that many tokens of `padding` may be left out; None if the layers
-    compute padded rows."""
+    """Return the packing that leaves out the `padding` tokens of a batch; None if the layers compute padded rows."""
     unpads = config.unpad_inputs if unpad_inputs is None else unpad_inputs
     # A cache keeps the padded shape, and chunks must divide the number of tokens.
     if not unpads or cache is not None or config.chunk_size_feed_forward:
@@ -335,14 +343,14 @@ def pack_flattened(
     Raises:
         ValueError: the layers can do neither.
     """
-    attention, takes_all = model.self_attention, is_flash(config._attn_implementation)
-    has_masks = attention.computes_pairs and not takes_all
-    packs = attention.can_pack(config) and (takes_all or can_be_read(texts.starts))
-    packs = packs and not (has_masks and has_compiled_layers(model))
+    attention, uses_flash = model.self_attention, is_flash(config._attn_implementation)
+    can_mask_pairs = attention.computes_pairs and not uses_flash
+    can_pack = attention.can_pack(config) and (uses_flash or can_be_read(texts.starts))
+    can_pack = can_pack and not (can_mask_pairs and has_compiled_layers(model))
     returns_rows = output_attentions or (output_hidden_states and texts.batch_shape[0] > 1)
-    if packs and texts.cu_seqlens is not None and not returns_rows:
+    if can_pack and texts.cu_seqlens is not None and not returns_rows:
         return texts
-    if not has_masks:
+    if not can_mask_pairs:
         raise ValueError(
             f"{describe_attention(config)} does not separate several texts in a row in compiled or exported models, "
             "with prefix_lm, or where layers' outputs are requested: pass an attention_mask, of ones if each row is "
@@ -352,7 +360,7 @@ def pack_flattened(
 
 
 def has_compiled_layers(model: Any) -> bool:
-    """Return whether layers are compiled one by one: each new set of lengths would compile them again."""
+    """Return whether layers are compiled one by one. Packing would compile them again for each new set of lengths."""
     layers = model.encoder.layer
     parts = (x for layer in layers for x in (layer, layer.attention, layer.attention.self))
     return any(x._compiled_call_impl is not None or hasattr(x, "_orig_mod") for x in (model.encoder, *parts))

@@ -1,5 +1,5 @@
 """Task heads: masked and causal language models, classification of texts and of tokens, question answering, multiple
-choice; first what they share: the call of the bare model, outputs, losses and checks of labels.
+choice. They share the code at the top: losses, checks of labels, and the call of the bare model.
 
 Each head takes the arguments of `RoFormerModel.forward`, which describes those that a head's docstring does not.
 
@@ -81,8 +81,8 @@ def check_token_labels(
 ) -> tuple[int | None, bool]:
     """Raise a ValueError unless each label lies from 0 to `classes` - 1, or is -100.
 
-    `others` are further ranges to check in the same device sync (see `check_ranges`); `next_labels` are the labels of
-    the hidden states, if they are not `labels`.
+    `others` are further ranges to check in the same device sync (see `check_ranges`). `next_labels` are the labels that
+    the hidden states are compared with, if they are not `labels`: in a causal model, the labels of the next words.
 
     Returns:
         The number of labels that are not -100; None without labels, or if they cannot be read (in a compiled model).
@@ -139,8 +139,10 @@ class RoFormerHead(RoFormerPreTrainedModel):
         setattr(self, self.base_model_prefix, self.base_model_class(config))
 
     def base_outputs(self, *inputs, reads_padding: bool = False, **kwargs) -> Any:
-        """Return the bare model's outputs for the arguments of a head; those at padding are computed if it reads
-        them."""
+        """Return the bare model's outputs for the arguments of a head.
+
+        With `reads_padding` the head reads outputs at padding, so padding is not left out.
+        """
         if reads_padding:
             kwargs["unpad_inputs"] = False
         kwargs.setdefault("one_text_per_row", self.one_text_per_row)
@@ -217,7 +219,7 @@ class LanguageModel(RoFormerHead):
         self.cls = self.head_class(config)
         self.register_state_dict_post_hook(save_both_biases)
         self.post_init()
-        # The bare model in it ignores them.
+        # Only a model without this head ignores its weights in a file.
         self._keys_to_ignore_on_load_unexpected = set(self._keys_to_ignore_on_load_unexpected or ()) - {LM_HEAD_KEYS}
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:

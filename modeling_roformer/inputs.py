@@ -1,6 +1,6 @@
-"""Checks of model inputs before anything is computed, with errors that name the argument, and their one host read.
+"""Checks of model inputs before anything is computed. Their errors name the argument, and they need one device sync.
 
-Without them, torch says "index out of range in self" on a CPU, and on a GPU stops the whole process.
+Without them, torch raises "index out of range in self" on a CPU, and on a GPU the whole process stops.
 """
 
 import inspect
@@ -99,7 +99,7 @@ def is_flash(implementation: str) -> bool:
 Range = tuple[str, Any, int | None, int | None]  # see `check_ranges`
 
 
-def check_ranges(*ranges: Range, **questions: torch.Tensor | None) -> dict[str, Any]:
+def check_ranges(*ranges: Range, **scalars: torch.Tensor | None) -> dict[str, Any]:
     """Raise a ValueError unless all values of each tensor lie in its range.
 
     All values are read in one device sync. It waits until the device has finished all pending work, so a model should
@@ -108,10 +108,10 @@ def check_ranges(*ranges: Range, **questions: torch.Tensor | None) -> dict[str, 
     Args:
         ranges: a name; a tensor or None; `end`, for values from 0 to `end` - 1, or None for no upper bound; and a value
             that is ignored, or None.
-        questions: integer or boolean tensors of one element to read in the same sync, or None.
+        scalars: integer or boolean tensors of one element to read in the same sync, or None.
 
     Returns:
-        The value of each question by its name, None for None.
+        The value of each of `scalars` by its name, None for None.
 
     ```python
     >>> check_ranges(("token_type_ids", torch.tensor([[0, 2]]), 2, None))
@@ -119,23 +119,24 @@ def check_ranges(*ranges: Range, **questions: torch.Tensor | None) -> dict[str, 
     ```
     """
     readable = [x for x in ranges if x[1] is not None and not x[1].is_floating_point() and can_be_read(x[1])]
-    scalars = [question for question in questions.values() if question is not None]
+    to_read = [scalar for scalar in scalars.values() if scalar is not None]
     for _, tensor, _, ignored in readable:
-        scalars += (tensor if ignored is None else tensor.masked_fill(tensor == ignored, 0)).aminmax()
-    if not scalars:
-        return questions
-    together = torch.stack([scalar.to(scalars[0].device, torch.long) for scalar in scalars])
+        to_read += (tensor if ignored is None else tensor.masked_fill(tensor == ignored, 0)).aminmax()
+    if not to_read:
+        return scalars
+    together = torch.stack([scalar.to(to_read[0].device, torch.long) for scalar in to_read])
     try:
         values = iter(together.tolist())
     except RuntimeError:  # torch 2.9 has no list of a tensor in torch.func
         values = iter([value.item() for value in together])
-    answers = {name: None if question is None else next(values) for name, question in questions.items()}
+    results = {name: None if scalar is None else next(values) for name, scalar in scalars.items()}
+    # The lowest and the highest value of each tensor follow each other in `values`.
     for (name, _, end, ignored), low, high in zip(readable, values, values, strict=True):
         if low < 0 or (end is not None and high >= end):
             allowed = "not be negative" if end is None else f"lie from 0 to {end - 1}"
             besides = "" if ignored is None else f", or be {ignored}"
             raise ValueError(f"{name} has the value {low if low < 0 else high}, but must {allowed}{besides}")
-    return answers
+    return results
 
 
 def check_shape(name: str, tensor: torch.Tensor | None, *shapes: tuple[int, ...]) -> None:

@@ -84,16 +84,16 @@ class LoadedWhole(Model):
             )
         has_copy = is_main and has_pooler_copy(folder, folder / DENSE)
         whole, index = folder / f"model{suffix}.safetensors", folder / f"model.safetensors.index{suffix}.json"
-        earlier, shards = None, _shards(folder, suffix)
+        old_index, shards = None, _shards(folder, suffix)
         if is_main and not self._hf_peft_config_loaded and index.is_file():
-            # From the first shard to the last, the shards are of two models, which this index would make one of.
-            earlier = index.read_bytes()
+            # While shards are replaced, the folder has shards of two models, and this index would join them.
+            old_index = index.read_bytes()
             index.unlink()
         try:
             super().save_pretrained(save_directory, *args, **kwargs)
         except BaseException:
-            if earlier is not None and not index.exists() and _shards(folder, suffix) == shards:
-                index.write_bytes(earlier)
+            if old_index is not None and not index.exists() and _shards(folder, suffix) == shards:
+                index.write_bytes(old_index)
             raise
         finally:  # also if the folder is complete, but cannot be pushed
             # transformers removes the shards of an earlier save, but neither its index nor a single file, which
@@ -136,8 +136,8 @@ class LoadedWhole(Model):
     def tie_weights(self, missing_keys: set[str] | None = None, recompute_mapping: bool = True) -> None:
         """Tie as transformers does, and finish loading trainable frequencies.
 
-        Of two tied weights whose shapes in the checkpoint are wrong, one has no values yet: transformers would compare
-        them, and raise a NotImplementedError; here that one counts as missing.
+        If two tied weights have wrong shapes in the checkpoint, one of them has no values yet. It counts as missing
+        here: transformers would compare the two, and raise a NotImplementedError.
         """
         if missing_keys is not None:
             for pair in filter(missing_keys.isdisjoint, self.all_tied_weights_keys.items()):
@@ -167,7 +167,7 @@ class LoadedWhole(Model):
         drawn = {x for x in self.state_dict() if x.endswith(("feature_map.projection", "encoder.training_steps"))}
         cross = {x for x in self.state_dict() if ".crossattention." in x and not self.config.is_encoder_decoder}
         for new in (drawn, cross):  # Performer's random features, cross-attention of a new decoder
-            if new <= missing:  # some of them missing would be damage
+            if new <= missing:  # if only some are missing, the file is damaged
                 missing -= new
         # Without trained frequencies, training begins with those of `rope_parameters`.
         optional = (f"encoder.{OFFSET}", f"encoder.{FREQUENCIES}")

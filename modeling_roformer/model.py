@@ -185,12 +185,13 @@ class RoFormerEncoder(nn.Module):
         self.register_load_state_dict_pre_hook(drop_position_table)
 
     def initialize(self) -> None:
-        """Set the own tensors to 0: frequencies begin as those of the config, and no step of training is counted."""
+        """Set the encoder's own tensors to 0: frequencies begin as those of the config, and training steps at 0."""
         for own in (*self.parameters(recurse=False), *self.buffers(recurse=False)):
             init.zeros_(own)
 
     def _apply(self, fn, recurse=True):
-        """Move and cast as other modules do, but keep the dtype of the own tensors: rounded frequencies drift."""
+        """Move and cast as other modules do, but keep the dtype of the encoder's own tensors: rounded frequencies
+        drift."""
 
         def move(x: torch.Tensor) -> torch.Tensor:
             moved = fn(x)
@@ -264,11 +265,11 @@ class RoFormerPreTrainedModel(LoadedWhole, PreTrainedModel):
         return True
 
     def attention_class(self) -> type[RoFormerSelfAttention]:
-        """Return the self-attention of the config's kind; raise a ValueError if its file was not imported."""
-        kind = self.config.attention_type
-        if kind not in self.attention_classes:
-            raise ValueError(f'attention_type="{kind}" is not in the code of this model: install modeling_roformer')
-        return self.attention_classes[kind]
+        """Return the class for the config's `attention_type`; raise a ValueError if its file was not imported."""
+        name = self.config.attention_type
+        if name not in self.attention_classes:
+            raise ValueError(f'attention_type="{name}" is not in the code of this model: install modeling_roformer')
+        return self.attention_classes[name]
 
     @torch.no_grad()
     def _init_weights(self, module: Any) -> None:
@@ -406,9 +407,11 @@ class RoFormerModel(RoFormerPreTrainedModel):
         return (tokens[:, :: max(tokens.shape[1] - 1, 1)] == self.config.pad_token_id).any()
 
     def position_embeddings(self, position_ids: torch.Tensor, lengths: int | torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return what every layer's self-attention takes of positions: the rotation of queries and keys if the encoding
-        is rotary, then that of values if their width is another; otherwise nothing. Arguments are the results of
-        `positions`."""
+        """Return the rotations that every layer's self-attention takes; none if the position encoding is not rotary.
+
+        The first one rotates queries and keys. A second one rotates values, if they have another width. The arguments
+        are fields of the `Call`.
+        """
         config = self.config
         if config.position_encoding != "rotary":
             return ()

@@ -16,8 +16,8 @@ no call and no other text of the batch changes them.
 Trainable frequencies are a parameter `encoder.log_inv_freq_offset`, the offset of their logarithms from those of
 `rope_parameters`, which begins at 0. So a step of the optimiser changes each frequency in proportion to itself, none
 becomes negative, and weight decay leads back to the initial ones. Files and state dicts have the frequencies, too, as
-`encoder.inv_freq` in float32. What this package loads takes these, as those of version 0.2 have nothing else; what
-loads a file without it takes the offset.
+`encoder.inv_freq` in float32. Loading takes these, since files of version 0.2 have no offset, and takes the offset only
+from a file without them.
 
 The baselines that the paper compares with add a vector p_i to the embedding of the token at position i (equation 3),
 
@@ -43,8 +43,8 @@ from .inputs import can_be_read, is_traced, is_transformed
 from .saved_fields import PAPER_ROPE
 
 THETA = 10000.0
-LARGEST_JOINED = 2**17  # numbers in the queries that `rotate_query_and_key` joins with the keys
-rotate_by_kernel: Callable | None = None  # rotary_kernel.py puts its function here
+LARGEST_JOINED = 2**17  # maximum size of the queries that `rotate_query_and_key` joins with the keys
+rotate_by_kernel: Callable | None = None  # `rotary_kernel.use_rotary_kernel` sets it
 OFFSET, FREQUENCIES = "log_inv_freq_offset", "inv_freq"  # of trainable frequencies, in the encoder
 
 
@@ -231,7 +231,7 @@ def yarn_ramp(parameters: dict, width: int, device: torch.device) -> torch.Tenso
 
 
 def attention_factor(config: RoFormerConfig) -> float:
-    """Return YaRN's factor on the scores: that of transformers multiplies query and key, hence is squared."""
+    """Return YaRN's factor on the scores: the square of transformers' factor, which multiplies both query and key."""
     parameters = getattr(config, "rope_parameters", PAPER_ROPE)
     return yarn_factor(parameters) ** 2 if parameters["rope_type"] == "yarn" else 1.0
 
@@ -260,13 +260,13 @@ def initial_frequencies(config: RoFormerConfig, device: torch.device) -> torch.T
 
 
 def frequencies_of(config: RoFormerConfig, offset: torch.Tensor) -> torch.Tensor:
-    """Return the frequencies of an offset, float32, as files have them."""
+    """Return the frequencies that trained offsets stand for, float32, as in files."""
     initial = initial_frequencies(config, offset.device)
     return (initial * offset.to(initial).exp()).float()
 
 
 def offset_of(config: RoFormerConfig, frequencies: torch.Tensor, name: str) -> torch.Tensor:
-    """Return the offset of frequencies of a file; raise a ValueError unless they are positive and finite."""
+    """Return the offsets of a file's frequencies; raise a ValueError unless these are positive and finite."""
     initial = initial_frequencies(config, frequencies.device)
     if frequencies.shape != initial.shape:
         return frequencies  # the caller compares shapes

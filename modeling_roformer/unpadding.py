@@ -24,11 +24,11 @@ LEAST_SAVED = 2**19
 # been measured: `benchmarks/padding.py --device cuda` does so. On an H200 in bfloat16, the kernel took 2 to 10 % longer
 # than SDPA where there was no padding, and the whole model 0.41 times as long at 77 % of padding.
 LEAST_SHARE = 0.1
-signature = cache(inspect.signature)  # every layer asks for it
+signature = cache(inspect.signature)  # every layer calls it
 
 
 class Packing:
-    """The position of each token of a padded batch in the packed one.
+    """The place of each token of a padded batch in the packed batch.
 
     Texts are sorted by length, so that texts of equal length are adjacent and go through attention together.
 
@@ -46,12 +46,12 @@ class Packing:
         keep = attention_mask != 0
         self.batch_shape = keep.shape
         lengths, order = keep.sum(dim=1).sort(stable=True)
-        known = lengths.tolist()  # the only values that the host waits for
-        rows, self.columns = torch.nonzero_static(keep[order], size=sum(known)).unbind(1)
+        host_lengths = lengths.tolist()  # the only device sync
+        rows, self.columns = torch.nonzero_static(keep[order], size=sum(host_lengths)).unbind(1)
         self.rows = order[rows]
         self.cu_seqlens = F.pad(lengths.cumsum(dim=0), (1, 0)).to(torch.int32)
-        self.buckets = _buckets(known)
-        self.max_length = known[-1]
+        self.buckets = _buckets(host_lengths)
+        self.max_length = host_lengths[-1]
 
     def pack(self, padded: torch.Tensor) -> torch.Tensor:
         """Pack shape (b or 1, s, …) to (1, n, …)."""
@@ -162,7 +162,7 @@ class FlatPacking(Packing):
 
     @cached_property
     def buckets(self) -> list[tuple[int, int]]:
-        return _buckets(self.cu_seqlens.diff().tolist())  # the only values that the host waits for
+        return _buckets(self.cu_seqlens.diff().tolist())  # the only device sync
 
     @cached_property
     def max_length(self) -> int:
@@ -223,10 +223,10 @@ def texts_in_rows(
     if arguments.get("cache") is not None:  # pages of continuous batching
         return None
     past = cache.get_seq_length() if isinstance(cache, Cache) else 0
-    has_others = attention_mask is not None or isinstance(past, torch.Tensor) or past > 0
-    if source == "position_ids" and (has_others or position_ids is None or one_text_per_row is None):
+    has_mask_or_cache = attention_mask is not None or isinstance(past, torch.Tensor) or past > 0
+    if source == "position_ids" and (has_mask_or_cache or position_ids is None or one_text_per_row is None):
         return None
-    if has_others or one_text_per_row is None:
+    if has_mask_or_cache or one_text_per_row is None:
         raise ValueError(
             f"{source} separates texts without padding and without cached tokens: leave out attention_mask and "
             "past_key_values"
@@ -325,9 +325,9 @@ def attend_packed(
 
 
 def is_faster_packed(config: Any, attention_mask: torch.Tensor, padding: int, x: torch.Tensor, dropout: float) -> bool:
-    """Return whether to leave out that many tokens of padding saves more time than packed attention costs.
+    """Return whether leaving out `padding` tokens saves more time than packed attention costs.
 
-    On a device other than a CPU, only a kernel that takes all texts in one call is sure to gain.
+    On a GPU, this is sure only with a kernel that takes all texts in one call.
 
     Args:
         x, dropout: see `packed_dtype`.

@@ -1,4 +1,4 @@
-"""Pooling of a saved model: the one vector that it makes of a text."""
+"""Pooling of a saved model: one vector for each text, from the hidden states of its tokens."""
 
 import json
 import re

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from tokenizers import Encoding, Tokenizer, models, normalizers
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_TEXT = "\0"  # the name of text between added tokens
+_TEXT = "\0"  # stands for the text between added tokens
 
 
 class AddedTokenSplitter:
@@ -194,8 +194,8 @@ class Assembler:
 class Padding(NamedTuple):
     """Padding of a batch.
 
-    length: that of the padded rows, 0 for no padding; side: "right" or "left"; token_id, type_id, token: what pads
-        encodings.
+    length: length of the padded rows, 0 for no padding; side: "right" or "left"; token_id, type_id, token: the padding
+        token of encodings, with its segment.
     """
 
     length: int

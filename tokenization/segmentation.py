@@ -22,7 +22,7 @@ _WORD_BLOCK = re.compile("([\u4e00-\u9fd5a-zA-Z0-9+#&\\._%\\-]+)")
 _RARE = re.compile("[\u3400-\u4dbf\u9fd6-\u9fff\ud800-\udfff\uf900-\ufaff\U00020000-\U0003ffff]")
 _SPACE_BLOCK = re.compile(r"(\r\n|\s)")
 _USER_LINE = re.compile("(?s)(.+?)(?: ([0-9]+))?(?: [a-z]+)?")  # jieba's; of two spaces, one is part of the word
-_STRIPPED = " \t\n\r\v\f"  # what jieba strips from the lines of a file
+_STRIPPED = " \t\n\r\v\f"  # characters that jieba strips from the lines of a file
 
 # A long text is segmented in parts of about 4,096 characters, so that the words of a part are still in the CPU's cache
 # when they are looked up. A part ends at a character outside the blocks, so its words are the same as in the whole
@@ -30,7 +30,7 @@ _STRIPPED = " \t\n\r\v\f"  # what jieba strips from the lines of a file
 _PART = re.compile("(?s).{4096}.*?(?:\r\n|[^\u4e00-\u9fd5a-zA-Z0-9+#&\\._%\\-])|.+")
 
 # A word that takes up surplus frequency. It is outside the blocks above, so it is never found in a text.
-_NOWHERE = "\U0010fffd"
+_SURPLUS_WORD = "\U0010fffd"
 
 # Frequency of the word that jieba's dictionary has twice; only jieba's total counts it twice.
 _COUNTED_TWICE = 3
@@ -143,15 +143,15 @@ def _cutter(user_words):
         return partial(_cut_blocks, _JiebaSearch(user_words).cut)
     surplus = _COUNTED_TWICE  # every score is divided by the total, so the totals must be equal
     if user_words:
-        exact = _JiebaSearch(user_words)
-        if any(exact.freqs[word] == 0 for word in exact.changed):  # jieba skips these, rjieba does not
-            return partial(_cut_blocks, exact.cut)
-        surplus += exact.total - exact.total_before
-        for word, before in exact.changed.items():
+        search = _JiebaSearch(user_words)
+        if any(search.freqs[word] == 0 for word in search.changed):  # jieba skips these, rjieba does not
+            return partial(_cut_blocks, search.cut)
+        surplus += search.total - search.total_before
+        for word, before in search.changed.items():
             if _WORD_BLOCK.fullmatch(word):  # all others are never found
-                words.add_word(word, exact.freqs[word], None)
-                surplus -= exact.freqs[word] - before  # jieba's total keeps the old frequency too
-    words.add_word(_NOWHERE, surplus, None)
+                words.add_word(word, search.freqs[word], None)
+                surplus -= search.freqs[word] - before  # jieba's total keeps the old frequency too
+    words.add_word(_SURPLUS_WORD, surplus, None)
     return lambda text: _cut_blocks(words.cut, text) if _RARE.search(text) else words.cut(text, False)
 
 

@@ -166,8 +166,8 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         self._word_piece = WordPiece(
             self._vocabulary, self.unk_token_id, self._normalizer, self.word_segmentation is not None
         )
-        self._find_added_tokens()
-        if other_file is not None:  # a tokenizer that was saved earlier or later, by another program
+        self._make_splitters()
+        if other_file is not None:  # another program may have saved another tokenizer there
             check_same_entries(self._vocabulary, source, self.get_vocab(), other_file)
         if self.user_dict:
             self._warn_of_user_words()
@@ -176,7 +176,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         """Warn once of the words of user_dict that jieba never finds, and once of those that have no entry."""
         added, entries = self.get_added_vocab(), self.get_vocab()
         words = [word for word in words_to_find(self.user_dict) if word not in added]
-        # If a word alone is cut into parts, so it is in every text: the parts are the likelier path.
+        # jieba splits a word in every text if it splits the word alone: its parts are the likelier path.
         never = {word: repr(word) for word in words if list(self._segment(self._normalizer(word))) != [word]}
         if never:
             logger.warning_once(
@@ -249,8 +249,8 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
     def save_pretrained(self, save_directory, legacy_format=None, filename_prefix=None, *args, **kwargs):
         """Save as in transformers, in place of an earlier tokenizer in the folder.
 
-        From the first write to the last, vocab.txt and tokenizer.json are of two tokenizers. So if the process is
-        killed on the way, loading refuses the folder unless both have the same vocabulary.
+        In between, vocab.txt and tokenizer.json are of two tokenizers. If the process is killed then, loading refuses
+        the folder unless both have the same vocabulary.
         """
         start = os.path.join(save_directory, f"{filename_prefix}-" if filename_prefix else "")
         if any(os.path.isfile(start + name) for name in self.vocab_files_names.values()):
@@ -326,10 +326,11 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
 
     def _add_tokens(self, new_tokens, special_tokens=False):
         number = super()._add_tokens(new_tokens, special_tokens)
-        self._find_added_tokens()
+        self._make_splitters()
         return number
 
-    def _find_added_tokens(self):
+    def _make_splitters(self):
+        """Make the splitters at added tokens, by the value of `split_special_tokens`."""
         added = list(self.added_tokens_decoder.values())
         self._splitters = {
             False: AddedTokenSplitter(added, self._normalizer),
@@ -428,6 +429,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         split_special_tokens=None,
         **kwargs,
     ):
+        """Return the `BatchEncoding` of texts or pairs of texts; transformers' `__call__` passes its arguments here."""
         is_batched, samples = _as_samples(text, text_pair, is_split_into_words)
         split = self.split_special_tokens if split_special_tokens is None else split_special_tokens
         splitter = self._splitters[bool(split)]  # encodings are made later, maybe after more tokens were added
@@ -464,7 +466,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
 
         masks = [[1] * len(row) for row in ids]
         padding = self._padding(ids, padding_strategy, max_length, pad_to_multiple_of, padding_side)
-        columns = {  # whether it is returned, its rows, and what pads them
+        columns = {  # for each output: whether it is returned, its rows, and the value that pads them
             "input_ids": (True, ids, self.pad_token_id),
             "token_type_ids": (returns("token_type_ids", return_token_type_ids), types, self.pad_token_type_id),
             "attention_mask": (returns("attention_mask", return_attention_mask), masks, 0),
@@ -559,7 +561,7 @@ def _remove_all_but(file_names, folder, filename_prefix):
 
 
 def _first_words(words):
-    """Return the first words, and the number of the others, as a warning names them."""
+    """Return the first words and the number of the others, for a warning."""
     words = list(words)
     more = f" and {len(words) - _NAMED_WORDS} more" if len(words) > _NAMED_WORDS else ""
     return ", ".join(words[:_NAMED_WORDS]) + more

@@ -149,8 +149,11 @@ def recognise(source: Source, task: Task, settings: Settings, name: str, family:
 
 
 def _is_another_model(task: Task, settings: Settings, family: str) -> bool:
-    """Return whether the weights are not those of the class that the package exported: after further training, the
-    layers in Keras' files, the configuration's `application` or the requested family say what the model computes."""
+    """Return whether a checkpoint is no longer of the class that this package exported.
+
+    After further training, the layers in Keras' files, the configuration's `application` or the requested family tell
+    the class instead.
+    """
     is_known = task.kind or task.mask is not None or task.mask_layer or "application" in settings.ignored
     return bool(is_known) or family not in (AUTO, settings.ignored[EXPORTED_AS])
 

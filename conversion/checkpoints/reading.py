@@ -1,4 +1,4 @@
-"""Find out what a checkpoint of any format is, and what is made of it."""
+"""Match a checkpoint of any format to the model that it is converted to."""
 
 from ..families.registry import AUTO
 from ..folder.legacy_folder import LegacyFiles

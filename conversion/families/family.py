@@ -36,10 +36,10 @@ class Weight:
 
 @dataclass(frozen=True)
 class Family:
-    """A family of checkpoints, whose models have these `positions` and, unless something says otherwise, this `mask`.
+    """A family of checkpoints, whose models have these `positions` and, without a sign of another, this `mask`.
 
-    `fields` makes those of the new configuration, whose model_type is `base`; `weights` lists every weight of the model
-    with these fields. `dropped` maps prefixes of variables that are not needed to their kind in the summary.
+    `fields` returns the fields of the new configuration, whose model_type is `base`; `weights` lists every weight of
+    the model with these fields. `dropped` maps prefixes of variables that are not needed to their kind in the summary.
     `tokenizer` gives the arguments of the tokenizer. `character_title` is the title of checkpoints whose vocabulary has
     no words. `note` names the result, if it is of another kind. `computed` returns the variables of a source that the
     model computes, with their kind in the summary, and `check_values` raises CheckpointError if their values differ.

@@ -23,7 +23,8 @@ EXPORTED_AS = "exported_as"  # the field of the family in configurations of this
 class Structure:
     """The structure of a checkpoint: the `sign` that the variables show, and the families that have these variables.
 
-    Without other signs, it is the first. Families `on_request` leave variables out, which only --family asks for.
+    Without other signs, the first family is chosen. Families `on_request` leave variables out, and are chosen only with
+    --family.
     """
 
     sign: str
@@ -49,8 +50,8 @@ WORDS = "bert/embeddings/word_embeddings"
 class Choice:
     """The family of a checkpoint, and the `sign` of it, None if it was requested.
 
-    `mask` is the mask that the signs `mask_sign` say, None if nothing says one. It may be another than the family's.
-    `is_by_name` is true if only the name of the folder or archive says it.
+    `mask` is the mask of the signs in `mask_sign`, None if there are none. It may be another than the family's.
+    `is_by_name` is true if the sign is the name of the folder or archive alone.
     """
 
     family: Family
@@ -99,9 +100,9 @@ def choose(
 ) -> Choice:
     """Return the requested family or, for "auto", the detected one.
 
-    The variables decide what they show. The first of these that says anything decides the rest: the mask in the file
-    itself (`mask`), the configuration's `application`, the requested family, the other fields of the configuration
-    (of which only this package writes `own`), the name of the folder or archive (`source`).
+    The variables decide which families are possible. Among these, the first of the following that has a sign decides:
+    the mask in the file itself (`mask`), the configuration's `application`, the requested family, the other fields of
+    the configuration (only this package writes those of `own`), the name of the folder or archive (`source`).
 
     Raises CheckpointError, which names the checkpoint as `where`, if a sign does not fit the variables, another sign or
     the requested family.
@@ -145,7 +146,7 @@ def _in_file(mask: str | None) -> list[Sign]:
 
 
 def _first(levels: Iterable[list[Sign]], where: str) -> tuple[tuple[str, ...], list[Sign]]:
-    """Return the masks that the first level with any says, and its signs of them."""
+    """Return the masks of the first level that has signs of masks, and these signs."""
     for signs in levels:
         if masks := agreed(signs, "masks", where):
             return masks, [sign for sign in signs if sign.masks]
@@ -211,8 +212,8 @@ def detect_structure(variables: Collection[str], where: str, is_keras: bool = Fa
     encoder = [name for name in variables if name.startswith("bert/encoder/layer_")]
     if encoder and all(name.endswith("/kernel") for name in encoder):
         return V2
-    found = POOLED if has_pooler else PLAIN
+    structure = POOLED if has_pooler else PLAIN
     if is_keras:
-        families = tuple(name for name in found.families if name != wonezha.FAMILY.name)
-        return replace(found, sign=f"{found.sign}, not even a NEZHA's, which Keras saves", families=families)
-    return found
+        families = tuple(name for name in structure.families if name != wonezha.FAMILY.name)
+        return replace(structure, sign=f"{structure.sign}, not even a NEZHA's, which Keras saves", families=families)
+    return structure

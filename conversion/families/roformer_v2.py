@@ -12,12 +12,12 @@ def fields(settings: Settings, vocabulary: Vocabulary) -> dict:
 
 
 def weights(config: Config) -> list[Weight]:
-    """Return every untied weight of RoFormerForMaskedLM: of the first version's, embeddings and kernels.
+    """Return every untied weight of RoFormerForMaskedLM: the embeddings and kernels of the first version's encoder.
 
     Only the projection of the embeddings has a bias.
     """
-    found = [weight for weight in roformer_v1.weights(config) if weight.variable.startswith("bert/")]
-    return [weight for weight in found if weight.variable.endswith(("_embeddings", "/kernel", "_mapping_in/bias"))]
+    encoder = [weight for weight in roformer_v1.weights(config) if weight.variable.startswith("bert/")]
+    return [weight for weight in encoder if weight.variable.endswith(("_embeddings", "/kernel", "_mapping_in/bias"))]
 
 
 FAMILY = Family(name="v2", title="RoFormer-V2", fields=fields, weights=weights)

@@ -1,4 +1,4 @@
-"""The signs in configurations and names: where the positions of a checkpoint come from, and what its mask is.
+"""Signs of a checkpoint's positions and of its mask, in its configuration and in its name.
 
 RoFormer, RoFormer-GPT and NEZHA have the same variables, and no variable shows a mask. `WORDS` and `read_signs` list
 everything that is read beside the variables; docs/converting.md has the same table.
@@ -34,7 +34,7 @@ CONFIGURED_WORDS = WORDS | {"roformer": ((ROTARY,), ()), "bert": ((TABLE, RELATI
 
 @dataclass(frozen=True)
 class Sign:
-    """Something that was read: `text` says where and what; it fits these `positions` and `masks`, or any if empty."""
+    """A sign, described by `text`. It fits these `positions` and `masks`, or any if they are empty."""
 
     text: str
     positions: tuple[str, ...] = ()
@@ -68,8 +68,8 @@ def read_signs(settings: Settings, own: Mapping[str, object], name: str) -> Sign
     for relative in RELATIVE_POSITIONS:
         if fields.get(relative):
             signs.configuration.append(Sign(f"its configuration sets {relative}", positions=(RELATIVE,)))
-    spoken = " ".join(str(fields.get(word_field, "")) for word_field in WORD_FIELDS)
-    signs.configuration.extend(_words(spoken, CONFIGURED_WORDS, "its configuration mentions"))
+    text = " ".join(str(fields.get(word_field, "")) for word_field in WORD_FIELDS)
+    signs.configuration.extend(_words(text, CONFIGURED_WORDS, "its configuration mentions"))
     is_decoder = fields.get("is_decoder")
     if is_decoder:
         masks = (UNILM,) if fields.get("prefix_lm") else (CAUSAL,)

@@ -12,7 +12,7 @@ from .files import find_files, may_be_on_hub
 from .reader import as_document, check_sample_by, data_set_batches, read_batches
 from .values import has_text, text_of, writable
 
-OPTIONS = ("--field", "--id-field")  # which name the columns
+OPTIONS = ("--field", "--id-field")  # options that name the columns, for errors
 
 Text = tuple[str, str | None]  # the id and the text; None for a row without a text
 

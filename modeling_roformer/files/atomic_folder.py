@@ -37,7 +37,7 @@ def output_folder(path: str | Path, force: bool | None = None) -> Iterator[Path]
     with temporary_sibling(path) as folder:
         try:
             yield folder
-        except OSError as error:  # its user knows the folder by its later name
+        except OSError as error:  # the user does not know the temporary folder, only `path`
             if isinstance(error.filename, str):
                 error.filename = error.filename.replace(str(folder), str(path))
             elif error.errno in _NO_SPACE:  # for which the system names no file

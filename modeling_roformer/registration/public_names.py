@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 if is_torch_available():
-    from modeling_roformer import linear_attention  # noqa: F401, it adds its kind to the models
+    from modeling_roformer import linear_attention  # noqa: F401, it adds itself to `attention_classes`
     from modeling_roformer.heads import (
         RoFormerForCausalLM,
         RoFormerForMaskedLM,

@@ -35,7 +35,7 @@ def _refusing_class(auto_name: str, name: str) -> type:
 
 
 def register() -> None:
-    """Register configurations, models, tokenizer and pipeline; it can be called again."""
+    """Register configurations, models, tokenizer and pipeline. Further calls change nothing."""
     AutoConfig.register(MODEL_TYPE, RoFormerConfig, exist_ok=True)
     for model_type in MODEL_TYPES:
         # AutoConfig.register allows one name per class.

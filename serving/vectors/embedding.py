@@ -34,8 +34,8 @@ _SECONDS_BETWEEN_WRITES = 1.0  # seconds between two writes of the settings, whi
 class EmbedReport:
     """Result of `embed`.
 
-    `kept` shards were there already. `left_out` rows have no text. `truncated` texts have as many tokens as the model
-    reads, or more. `chunks` is the number of all chunks, if texts were split.
+    `shards` counts all shards, and `kept` those that were on disk before. `left_out` counts rows without a text, and
+    `truncated` the texts that reach the maximum length. `chunks` is the number of all chunks, if texts were split.
     """
 
     model: Path
@@ -177,6 +177,7 @@ def embed(
         _check_readable_again(corpus, folder)
 
         task = bar.add_task("reading", total=corpus.checked_size())
+        # The corpus is read twice: first up to the last shard on disk, to compare texts, then for the missing shards.
         on_disk = {path.name for path in folder.files()}
         kept = _kept_shards(read_shards(corpus, shard_size), folder, stored, partial(bar.advance, task))
         paths = hash_of_paths(sources)
@@ -208,8 +209,8 @@ def embed(
         else:
             on_gpus = device is None or not device.startswith("cpu")
             computed = compute_on_ray(missing, make_encoder, ray, workers, on_gpus)
-        computed = _written(computed, folder, settings)
-        left_out = sum(kept.values()) + _show_progress(computed, partial(bar.update, task), started)
+        written = _write_shards(computed, folder, settings)
+        left_out = sum(kept.values()) + _show_progress(written, partial(bar.update, task), started)
 
         _check_end(sources, on_disk, folder, settings)
         totals = _totals(folder, settings)
@@ -311,8 +312,8 @@ def _with_unique_ids(shard: Shard) -> Shard:
     return shard
 
 
-def _written(computed: Iterator[ComputedShard], folder: VectorFolder, settings: dict) -> Iterator[ComputedShard]:
-    """Yield computed shards, once they are on disk and in the settings, which are written before the first."""
+def _write_shards(computed: Iterator[ComputedShard], folder: VectorFolder, settings: dict) -> Iterator[ComputedShard]:
+    """Write each computed shard, add it to the settings, and yield it. The settings are written before any shard."""
     last_write = -math.inf
     with closing(computed):
         try:
@@ -332,14 +333,14 @@ def _written(computed: Iterator[ComputedShard], folder: VectorFolder, settings: 
 
 def _compute_here(shards: Iterator[Shard], make_encoder: Callable[[], ShardEncoder]) -> Iterator[ComputedShard]:
     """Compute shards in this process. A thread reads and tokenizes the next shard meanwhile."""
-    encoder = cache(make_encoder)  # no model is loaded for no shard
+    encoder = cache(make_encoder)  # the model is loaded only if a shard is missing
 
-    def tokenized() -> tuple[Shard, Rows] | None:
+    def tokenize_next() -> tuple[Shard, Rows] | None:
         shard = next(shards, None)
-        return shard and (shard, encoder().encoder.rows(shard.ids, shard.texts))
+        return None if shard is None else (shard, encoder().encoder.rows(shard.ids, shard.texts))
 
-    with ThreadPoolExecutor(1) as ahead:
-        coming = ahead.submit(tokenized)
-        while (shard_and_rows := coming.result()) is not None:
-            coming = ahead.submit(tokenized)
+    with ThreadPoolExecutor(1) as thread:
+        tokenized = thread.submit(tokenize_next)
+        while (shard_and_rows := tokenized.result()) is not None:
+            tokenized = thread.submit(tokenize_next)
             yield encoder()(*shard_and_rows)

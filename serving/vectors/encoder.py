@@ -75,7 +75,7 @@ class Rows:
 class TextEncoder:
     """Encoder of texts with a saved model.
 
-    `pooling` is the kind of vector that `pooling_of` returns.
+    The attribute `pooling` is the result of `pooling_of`.
 
     Args:
         directory: the model's folder.
@@ -141,6 +141,7 @@ class TextEncoder:
         config.unpad_inputs, config.use_cache = True, False
 
     def _max_length(self, folder: Path, wanted: int | None, longest: int | None) -> int:
+        """Return `wanted`, or the default length; raise ServingError if the model has positions for fewer tokens."""
         from modeling_roformer.configuration import RoFormerConfig
         from modeling_roformer.rotary import longest_text
         from modeling_roformer.triplet_matching import longest_input

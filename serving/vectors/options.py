@@ -1,4 +1,4 @@
-"""Checks of the options of `embed`, and the hash of where its texts are."""
+"""Checks of the options of `embed`, and the hash of the paths of its texts."""
 
 import hashlib
 import json
@@ -29,6 +29,6 @@ def check_output(output: str | Path, sources: Sequence[str]) -> None:
 
 
 def hash_of_paths(sources: Sequence[str]) -> str:
-    """Return a hash of where the texts are, so that the settings do not have the caller's paths."""
+    """Return a hash of the sources' paths, so that the settings do not have the paths themselves."""
     paths = [os.path.abspath(source) if os.path.exists(source) else source for source in sources]
     return hashlib.sha256(json.dumps(paths).encode()).hexdigest()

@@ -8,8 +8,8 @@ when it is complete. Its metadata have the digest of its texts.
 read every file in it, whatever its name. The settings are JSON in its metadata, with a list of the finished shards and
 their SHA-256. No file has a path of the machine that made it.
 
-Version 0.2 wrote `run.json`. Earlier versions had no column `chunk`: the id of chunk 2 of the text `x` was `x#2`. A
-folder begun so is finished so.
+Version 0.2 wrote `run.json`. Earlier versions had no column `chunk`: the id of chunk 2 of the text `x` was `x#2`. If
+such a version began a folder, its other shards are written in the same way.
 """
 
 import hashlib
