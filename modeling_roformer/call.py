@@ -227,7 +227,7 @@ def check_mask(
             f"attention_mask has four dimensions, but {describe_attention(config)} only takes one of shape (batch, "
             "length), 0 for padding"
         )
-    if getattr(cache, "is_compileable", False):  # its mask is as long as the cache
+    if attention_mask.ndim in (2, 4) and getattr(cache, "is_compileable", False):  # its mask is as long as the cache
         return
     k = s if cache is None else s + cache.get_seq_length()
     full = (b, config.num_attention_heads, s, k)
@@ -325,7 +325,7 @@ def pack_padded(
     if not unpads or cache is not None or config.chunk_size_feed_forward:
         return None
     dropout = config.attention_probs_dropout_prob if model.training else 0.0
-    is_faster = is_faster_packed(config, attention_mask, padding, model.embeddings.word_embeddings.weight, dropout)
+    is_faster = is_faster_packed(config, attention_mask, padding, next(model.embeddings.parameters()), dropout)
     if is_faster and model.self_attention.can_pack(config) and not has_compiled_layers(model):
         return Packing(attention_mask)
     return None

@@ -16,7 +16,7 @@ import torch
 from torch.nn import functional as F
 from transformers.cache_utils import Cache
 
-from .inputs import can_be_read, is_flash, is_transformed
+from .inputs import can_be_read, check_shape, is_flash, is_transformed
 
 # Padding per text, times hidden_size², from which on packed texts are faster on a CPU: 8 tokens at width 256, 1 at 768.
 LEAST_SAVED = 2**19
@@ -234,6 +234,7 @@ def texts_in_rows(
     if source == "cu_seq_lens_q":
         texts = _texts_by_ends(tokens.shape[:2], arguments)
     elif source == "seq_idx":
+        check_shape("seq_idx", arguments["seq_idx"], tuple(tokens.shape[:2]))
         texts = FlatPacking(source, F.pad(arguments["seq_idx"].diff() != 0, (1, 0), value=True))
     else:
         assert position_ids is not None

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from cases import CACHED, close, make_ids, make_variant, source_of
+from helpers.messages import refused
 from transformers import StaticCache
 
 SOFTMAX = [name for name in CACHED if "linear" not in name]
@@ -60,6 +61,14 @@ def test_parts_in_a_cache_of_fixed_size_have_the_logits_of_the_whole(variant):
         logits.append(model(ids[:, part], token_type_ids=segments[:, part], past_key_values=cache).logits)
     expected = model(ids, token_type_ids=segments, use_cache=False).logits
     close(torch.cat(logits, dim=1), expected, 1e-9)
+
+
+def test_a_mask_of_three_dimensions_is_refused_with_a_cache_of_fixed_size():
+    """A kernel on a GPU would read beyond the mask, and stop the process."""
+    model = make_decoder(SOFTMAX[0])
+    cache = StaticCache(config=model.config, max_cache_len=16)
+    with refused(ValueError, "attention_mask", (2, 12, 12), (2, 12)):
+        model(make_ids(2, 12), torch.ones(2, 12, 12), past_key_values=cache)
 
 
 @pytest.mark.parametrize("variant", [*CACHED, "dynamic decoder"])

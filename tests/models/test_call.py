@@ -127,3 +127,10 @@ def test_an_encoder_ignores_a_source():
     model = make_model("RoFormerModel")
     source = {"encoder_hidden_states": torch.zeros(2, 3, 32), "encoder_attention_mask": torch.ones(2, 3)}
     assert model(IDS, **source)[0].equal(model(IDS)[0])
+
+
+def test_input_embeddings_of_another_class_compute_padded_texts():
+    model = make_model("RoFormerModel")
+    expected = model(IDS, attention_mask=MASK).last_hidden_state
+    model.set_input_embeddings(torch.nn.Sequential(model.get_input_embeddings()))
+    assert torch.equal(model(IDS, attention_mask=MASK).last_hidden_state, expected)

@@ -203,6 +203,9 @@ ROW = flatten(names=())["input_ids"]  # of 22 tokens
     ({"cu_seq_lens_q": ends(0, 22, 44), "input_ids": ROW.repeat(2, 1)}, [2]),  # for one row only
     ({"cu_seq_lens_q": ends(0, 3, 22), "attention_mask": torch.ones_like(ROW)}, ["attention_mask"]),
     ({"seq_idx": torch.zeros_like(ROW), "attention_mask": torch.ones_like(ROW)}, ["attention_mask"]),
+    ({"seq_idx": torch.zeros(1, 21, dtype=torch.int32)}, [(1, 21), (1, 22)]),
+    ({"seq_idx": ROW.repeat(2, 1)}, [(2, 22), (1, 22)]),
+    ({"seq_idx": torch.zeros_like(ROW), "input_ids": ROW.repeat(2, 1)}, [(1, 22), (2, 22)]),
 ])  # fmt: skip
 def test_marks_that_do_not_fit_are_refused(marks, facts):
     with refused(ValueError, next(iter(marks)), *facts):
