@@ -84,12 +84,15 @@ def export_tf(
 
     Raises:
         CheckpointError: the model is damaged or incomplete, or bert4keras cannot compute the same.
+        ValueError: `prefix` is empty or a path.
         OSError: a file cannot be read or written; FileExistsError if `legacy_dir` is not empty and may not be replaced.
 
     >>> export_tf("roformer-mini-zh", "roformer-mini-tf").call
     "build_transformer_model('bert_config.json', 'bert_model.ckpt', model='roformer', with_mlm='linear')"
     """
     started = time.perf_counter()
+    if not prefix or Path(prefix).name != prefix:  # the files would be written outside the folder
+        raise ValueError(f"the prefix {prefix!r} is not the start of a file name: choose one such as {PREFIX}")
     origin = Path(directory)
     output = checked_output(origin, legacy_dir)
     with output_folder(output, force) as folder, legacy_files(origin, None, unpack_beside=output) as files:

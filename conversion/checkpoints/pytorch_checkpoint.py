@@ -260,6 +260,8 @@ def _plan(
         if key not in wanted:
             extras.setdefault(_left_out(name, architecture, source, renamed, path), []).append(name)
             continue
+        if key in tensors:
+            raise CheckpointError(f"{source.path} has two tensors for the weight {key}: {tensors[key]} and {name}")
         check_tensor(source, entry, wanted[key], path)
         tensors[key] = name
     for key, original in tied.items():

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
-from zipfile import is_zipfile
+from zipfile import ZIP_STORED, is_zipfile
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -87,6 +87,10 @@ class PyTorchSource(Source):
         import torch
 
         archive = is_zipfile(path)
+        if archive:
+            with open_zip(path) as records:  # torch maps the records, so it would take compressed bytes for values
+                if any(record.compress_type != ZIP_STORED for record in records.infolist()):
+                    raise CheckpointError(f"{path} is a compressed .zip, which torch.save never writes")
         try:
             with warnings.catch_warnings():  # about pickle protocols
                 warnings.simplefilter("ignore")
@@ -108,6 +112,8 @@ class PyTorchSource(Source):
                 self._unchecked[name] = path
 
     def _add(self, name: str, dtype: str, shape, tensor: Callable[[], torch.Tensor]) -> None:
+        if name in self.entries:
+            raise CheckpointError(f"{self.path} names several files that hold the tensor {name}")
         shape = tuple(shape)
         itemsize = DTYPES[dtype].numpy.itemsize if dtype in DTYPES else 0
         self.entries[name] = Tensor(name, dtype, shape, int(np.prod(shape, dtype=object)) * itemsize)

@@ -386,6 +386,14 @@ def test_bad_input_gets_one_sentence_and_leaves_nothing(run, trouble, tmp_path):
     assert sorted(os.listdir(tmp_path)) == before
 
 
+@pytest.mark.parametrize("prefix", ["", "a/b", "../up"])
+def test_a_prefix_keeps_the_weights_in_the_folder(prefix, tmp_path):
+    saved(tmp_path / "model", "RoFormerForMaskedLM")
+    with refused(ValueError, repr(prefix), "prefix"):
+        export_tf(tmp_path / "model", tmp_path / "legacy", prefix=prefix)
+    assert os.listdir(tmp_path) == ["model"]
+
+
 def test_it_never_writes_over_its_source(tmp_path):
     saved(tmp_path / "model", "RoFormerForMaskedLM")
     with refused(FileExistsError, tmp_path / "model", "folder"):

@@ -1,6 +1,7 @@
 """`roformer convert` of PyTorch checkpoints: every format and head against transformers' own models, and bad files."""
 
 import copy
+import io
 import json
 import os
 import pickle
@@ -708,6 +709,15 @@ def saved_as(content, **options):
     return lambda folder: torch.save(content, folder / "pytorch_model.bin", **options)
 
 
+def compressed(folder):
+    """An archive that unpacks to more than it is."""
+    path, packed = folder / "pytorch_model.bin", io.BytesIO()
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as new:
+        for record in old.infolist():
+            new.writestr(record.filename, old.read(record))
+    path.write_bytes(packed.getvalue())
+
+
 BIN = "pytorch_model.bin"
 TROUBLES = {
     "truncated": (truncate, [BIN, "damaged"]),
@@ -717,6 +727,7 @@ TROUBLES = {
     "code": (edit(lambda s: s.update(code=Code())), [BIN, "code"]),
     "old with code": (saved_as({"code": Code()}, _use_new_zipfile_serialization=False), [BIN, "code"]),
     "a bare pickle with code": (lambda f: (f / BIN).write_bytes(pickle.dumps({"code": Code()})), [BIN, "code"]),
+    "compressed": (compressed, [BIN, "torch.save"]),
     "a list": (saved_as([torch.zeros(2)]), [BIN, "state dict"]),
     "a training state": (edit(lambda s: s.update(model=copy.copy(s))), [BIN, "state dict"]),
     "no tensors": (saved_as({}), [BIN, "no tensors"]),
@@ -736,6 +747,10 @@ TROUBLES = {
     "sparse": (edit(lambda s: s.update({WEIGHT: torch.zeros(16, 24).to_sparse()})), ["pytorch_model.bin"]),
     "NaN": (edit(lambda s: s[WEIGHT].fill_(float("nan"))), [WEIGHT, "finite"]),
     "infinite": (edit(lambda s: s[WEIGHT][3, 4].fill_(-float("inf"))), [WEIGHT, "finite"]),
+    "one weight twice": (
+        edit(lambda s: s.update({WEIGHT.removeprefix("roformer."): s[WEIGHT] + 1})),
+        ["two tensors", WEIGHT],
+    ),
     "a copy that is none": (edit(lambda s: s.update({DECODER: s[DECODER] + 1})), [DECODER, "tie_word_embeddings"]),
     "no configuration": (lambda f: (f / "config.json").unlink(), ["config.json"]),
     "broken configuration": (write_text("config.json", "{"), ["config.json", "JSON"]),
@@ -796,6 +811,6 @@ def test_shards_that_do_not_belong_together(run, form, tmp_path):
     shard.write_bytes(whole[: len(whole) // 2])
     assert_refused(run, tmp_path, shard.name, "damaged")
     shutil.copy(sorted(folder.glob("*00001-of-00003*"))[0], shard)
-    assert_refused(run, tmp_path, index.name, "no tensor for the weight")
+    assert_refused(run, tmp_path, index.name, "several files")
     index.write_text("{}")
     assert_refused(run, tmp_path, index.name, "weight_map")
