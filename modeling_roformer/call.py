@@ -104,6 +104,8 @@ def read_call(
         raise ValueError(f"{describe_attention(config)} does not support prefix_lm=True: leave one of them out")
 
     has_source = encoder_hidden_states is not None and config.is_decoder
+    if has_source and not config.add_cross_attention:
+        raise ValueError("encoder_hidden_states needs a model with cross-attention: set add_cross_attention=True")
     if not has_source:  # an encoder ignores a source, as in transformers
         encoder_hidden_states = encoder_attention_mask = None
     cache, texts = past_key_values, None
@@ -191,6 +193,8 @@ def choose_cache(model: Any, cache: Cache | None, use_cache: bool | None, has_so
             "use_cache=False; for fine-tuning, use another adapter than a prefix"
         )
     own: Any = getattr(cache, "self_attention_cache", cache)
+    if recomputes and own.get_seq_length() == 0:
+        return None
     if not isinstance(own, attention.cache_class):
         raise ValueError(
             f'past_key_values is a {type(own).__name__}; attention_type="{config.attention_type}" needs a '
@@ -200,8 +204,6 @@ def choose_cache(model: Any, cache: Cache | None, use_cache: bool | None, has_so
         raise ValueError(f"past_key_values has {len(own.layers)} layers; the model has {config.num_hidden_layers}")
     if not recomputes:
         return cache
-    if own.get_seq_length() == 0:
-        return None
     if not isinstance(own, DynamicCache):
         raise ValueError(
             f"past_key_values is a {type(own).__name__}, but gradient checkpointing needs a DynamicCache: leave it "
@@ -236,9 +238,8 @@ def check_mask(
         sizes = zip(attention_mask.shape, full, strict=True)
         fits = attention_mask.shape[-1] == k and all(size in (1, whole) for size, whole in sizes)
     if not fits:
-        raise ValueError(
-            f"attention_mask has shape {tuple(attention_mask.shape)}; expected ({b}, {k}) or ({b}, 1, {s}, {k})"
-        )
+        pairs = f" or ({b}, 1, {s}, {k})" if model.self_attention.computes_pairs else ""
+        raise ValueError(f"attention_mask has shape {tuple(attention_mask.shape)}; expected ({b}, {k}){pairs}")
 
 
 def check_length(config: RoFormerConfig, tokens: torch.Tensor, cache: Cache | None) -> None:

@@ -28,7 +28,7 @@ from transformers.modeling_outputs import (
 
 from .call import Call
 from .configuration import RoFormerConfig
-from .inputs import CACHE_NAME, Range, can_be_read, check_ranges, check_tokens, given_cache, is_transformed
+from .inputs import CACHE_NAME, Range, can_be_read, check_ranges, check_shape, check_tokens, given_cache, is_transformed
 from .model import LM_HEAD_KEYS, RoFormerModel, RoFormerPreTrainedModel, can_return_tuple
 from .rotary import depends_on_length
 
@@ -74,12 +74,13 @@ def mean_cross_entropy(
 
 def check_token_labels(
     labels: torch.Tensor | None,
+    inputs: torch.Tensor | None,
     attention_mask: torch.Tensor | None,
     classes: int,
     *others: Range,
     next_labels: torch.Tensor | None = None,
 ) -> tuple[int | None, bool]:
-    """Raise a ValueError unless each label lies from 0 to `classes` - 1, or is -100.
+    """Raise a ValueError unless each token of `inputs` (ids or embeddings) has a label from 0 to `classes` - 1, or -100.
 
     `others` are further ranges to check in the same device sync (see `check_ranges`). `next_labels` are the labels that
     the hidden states are compared with, if they are not `labels`: in a causal model, the labels of the next words.
@@ -88,6 +89,8 @@ def check_token_labels(
         The number of labels that are not -100; None without labels, or if they cannot be read (in a compiled model).
         And whether labels may lie on padding, which then has to be computed.
     """
+    if inputs is not None:
+        check_shape("labels", labels, inputs.shape[:2])
     count = on_padding = None
     if labels is not None and can_be_read(labels):
         count = (labels != -100).sum()
@@ -107,7 +110,7 @@ def select_labelled(
     if labels is None or is_transformed():
         return hidden_states, labels
     # The vocabulary is by far the widest layer, and about a sixth of the words have a label.
-    labels = labels.view(hidden_states.shape[:2]).flatten().to(hidden_states.device)
+    labels = labels.flatten().to(hidden_states.device)
     has_label = labels != -100
     if count is None:
         where = has_label.nonzero().squeeze(-1)
@@ -287,7 +290,8 @@ class RoFormerForMaskedLM(LanguageModel):
             with `config.sparse_prediction`, `logits` has shape (n, vocab_size), a row for each of the n labels.
         """
         vocab_size = self.config.vocab_size
-        count, on_padding = check_token_labels(labels, attention_mask, vocab_size)
+        tokens = input_ids if inputs_embeds is None else inputs_embeds
+        count, on_padding = check_token_labels(labels, tokens, attention_mask, vocab_size)
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
         outputs = self.base_outputs(
             *inputs, encoder_hidden_states, encoder_attention_mask, past_key_values, reads_padding=on_padding, **kwargs
@@ -421,7 +425,8 @@ class RoFormerForTokenClassification(RoFormerHead):
         Returns:
             `logits` of shape (b, s, num_labels), and `loss`, the mean cross-entropy over the labels.
         """
-        _, on_padding = check_token_labels(labels, attention_mask, self.num_labels)
+        tokens = input_ids if inputs_embeds is None else inputs_embeds
+        _, on_padding = check_token_labels(labels, tokens, attention_mask, self.num_labels)
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
         outputs = self.base_outputs(*inputs, past_key_values=past_key_values, reads_padding=on_padding, **kwargs)
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
@@ -618,7 +623,8 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
         if labels is not None and next_words is None:
             next_words = F.pad(labels, (0, 1), value=-100)[:, 1:]
         vocab_size = self.config.vocab_size
-        _, on_padding = check_token_labels(labels, attention_mask, vocab_size, next_labels=next_words)
+        tokens = input_ids if inputs_embeds is None else inputs_embeds
+        _, on_padding = check_token_labels(labels, tokens, attention_mask, vocab_size, next_labels=next_words)
         if labels is not None and use_cache is None and self.training:
             use_cache = False  # a cache would hold padding, too, so that it could not be left out
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)

@@ -47,6 +47,11 @@ def test_cross_attention_equals_transformers():
         torch.testing.assert_close(a, b, atol=1e-9, rtol=0)
 
 
+def test_cross_attention_that_the_model_lacks_is_refused():
+    with refused(ValueError, "encoder_hidden_states", "add_cross_attention=True"):
+        make_model()(prompt(), encoder_hidden_states=torch.zeros(2, 3, 32))
+
+
 def test_an_encoder_generates_nothing():
     """Only the last word of a text would reach it."""
     with refused(ValueError, "is_decoder=True"):

@@ -28,6 +28,7 @@ def make_model(head, **fields):
 
 
 @pytest.mark.parametrize(("head", "labels", "facts"), [
+    ("RoFormerForMaskedLM", IDS.T, ((4, 2), (2, 4))), ("RoFormerForCausalLM", IDS[:, :3], ((2, 3), (2, 4))),
     ("RoFormerForMaskedLM", IDS + 47, (56, 49, -100)), 
     ("RoFormerForCausalLM", IDS - 3, (-3, 49, -100)), ("RoFormerForTokenClassification", MASK * 3, (3, 2, -100)),
     ("RoFormerForSequenceClassification", torch.tensor([0, 3]), (3, 2, -100)),
