@@ -80,7 +80,7 @@ def check_token_labels(
     *others: Range,
     next_labels: torch.Tensor | None = None,
 ) -> tuple[int | None, bool]:
-    """Raise a ValueError unless each token of `inputs` (ids or embeddings) has a label from 0 to `classes` - 1, or -100.
+    """Raise a ValueError unless each token of `inputs` (ids or embeddings) has a label from 0 to `classes` - 1 or -100.
 
     `others` are further ranges to check in the same device sync (see `check_ranges`). `next_labels` are the labels that
     the hidden states are compared with, if they are not `labels`: in a causal model, the labels of the next words.
