@@ -65,6 +65,8 @@ def prompts_of(folder: Path, pooling: str) -> Prompts:
                 f"sentence-transformers takes: give {name!r} that name, or remove it"
             )
     default = settings.get("default_prompt_name")
+    if default is not None and default not in texts:
+        raise ServingError(f"{path}: default_prompt_name is {default!r}, but prompts has only {', '.join(texts)}")
     if texts.get(default) and default not in TASKS:
         raise ServingError(
             f"{path}: default_prompt_name is {default!r}, a prompt that is neither for queries nor for documents: "

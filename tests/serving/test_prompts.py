@@ -189,6 +189,7 @@ def test_a_default_prompt(prompted):
     ("settings", "facts"),
     [
         ({"prompts": {"similar": "比较："}, "default_prompt_name": "similar"}, ["default_prompt_name", "'similar'"]),
+        ({"prompts": PROMPTS, "default_prompt_name": "other"}, ["default_prompt_name", "'other'", "query, document"]),
         ({"prompts": {"query": "查询：", "passage": "文章："}}, ["'passage'", "'document'"]),
         ({"prompts": {"corpus": "文章：", "document": ""}}, ["'corpus'", "'document'"]),
     ],
