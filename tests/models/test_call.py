@@ -134,3 +134,27 @@ def test_input_embeddings_of_another_class_compute_padded_texts():
     expected = model(IDS, attention_mask=MASK).last_hidden_state
     model.set_input_embeddings(torch.nn.Sequential(model.get_input_embeddings()))
     assert torch.equal(model(IDS, attention_mask=MASK).last_hidden_state, expected)
+
+
+@torch.no_grad()
+def test_a_mask_covers_the_cached_tokens():
+    model = make_model("RoFormerModel", is_decoder=True)
+    cache = model(IDS, use_cache=True).past_key_values
+    with refused(ValueError, "attention_mask", (2, 2), (2, 6)):
+        model(IDS[:, :2], attention_mask=MASK[:, :2], past_key_values=cache)
+    assert cache.get_seq_length() == 4
+
+
+def test_a_mask_of_pairs_is_as_wide_as_the_keys():
+    with refused(ValueError, "attention_mask", (2, 1, 4, 1), (2, 1, 4, 4)):
+        make_model("RoFormerModel")(IDS, attention_mask=torch.ones(2, 1, 4, 1))
+
+
+@torch.no_grad()
+def test_padding_is_kept_where_layers_are_compiled_one_by_one(calls, monkeypatch):
+    """Each new set of lengths would compile them again."""
+    monkeypatch.setattr("modeling_roformer.call.is_faster_packed", lambda *arguments: True)
+    model = make_model("RoFormerModel")
+    model.encoder.layer[0]._orig_mod = True  # as in what torch.compile returns
+    model(IDS, attention_mask=MASK)
+    assert calls[0].packing is None
