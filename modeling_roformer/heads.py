@@ -74,13 +74,14 @@ def mean_cross_entropy(
 
 def check_token_labels(
     labels: torch.Tensor | None,
-    inputs: torch.Tensor | None,
+    input_ids: torch.Tensor | None,
+    inputs_embeds: torch.Tensor | None,
     attention_mask: torch.Tensor | None,
     classes: int,
     *others: Range,
     next_labels: torch.Tensor | None = None,
 ) -> tuple[int | None, bool]:
-    """Raise a ValueError unless each token of `inputs` (ids or embeddings) has a label from 0 to `classes` - 1 or -100.
+    """Raise a ValueError unless each token has a label from 0 to `classes` - 1 or -100.
 
     `others` are further ranges to check in the same device sync (see `check_ranges`). `next_labels` are the labels that
     the hidden states are compared with, if they are not `labels`: in a causal model, the labels of the next words.
@@ -89,8 +90,9 @@ def check_token_labels(
         The number of labels that are not -100; None without labels, or if they cannot be read (in a compiled model).
         And whether labels may lie on padding, which then has to be computed.
     """
-    if inputs is not None:
-        check_shape("labels", labels, inputs.shape[:2])
+    tokens = input_ids if inputs_embeds is None else inputs_embeds
+    if tokens is not None:
+        check_shape("labels", labels, tokens.shape[:2])
     count = on_padding = None
     if labels is not None and can_be_read(labels):
         count = (labels != -100).sum()
@@ -290,8 +292,7 @@ class RoFormerForMaskedLM(LanguageModel):
             with `config.sparse_prediction`, `logits` has shape (n, vocab_size), a row for each of the n labels.
         """
         vocab_size = self.config.vocab_size
-        tokens = input_ids if inputs_embeds is None else inputs_embeds
-        count, on_padding = check_token_labels(labels, tokens, attention_mask, vocab_size)
+        count, on_padding = check_token_labels(labels, input_ids, inputs_embeds, attention_mask, vocab_size)
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
         outputs = self.base_outputs(
             *inputs, encoder_hidden_states, encoder_attention_mask, past_key_values, reads_padding=on_padding, **kwargs
@@ -425,8 +426,7 @@ class RoFormerForTokenClassification(RoFormerHead):
         Returns:
             `logits` of shape (b, s, num_labels), and `loss`, the mean cross-entropy over the labels.
         """
-        tokens = input_ids if inputs_embeds is None else inputs_embeds
-        _, on_padding = check_token_labels(labels, tokens, attention_mask, self.num_labels)
+        _, on_padding = check_token_labels(labels, input_ids, inputs_embeds, attention_mask, self.num_labels)
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
         outputs = self.base_outputs(*inputs, past_key_values=past_key_values, reads_padding=on_padding, **kwargs)
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
@@ -623,8 +623,9 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
         if labels is not None and next_words is None:
             next_words = F.pad(labels, (0, 1), value=-100)[:, 1:]
         vocab_size = self.config.vocab_size
-        tokens = input_ids if inputs_embeds is None else inputs_embeds
-        _, on_padding = check_token_labels(labels, tokens, attention_mask, vocab_size, next_labels=next_words)
+        _, on_padding = check_token_labels(
+            labels, input_ids, inputs_embeds, attention_mask, vocab_size, next_labels=next_words
+        )
         if labels is not None and use_cache is None and self.training:
             use_cache = False  # a cache would hold padding, too, so that it could not be left out
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)

@@ -272,8 +272,7 @@ class NezhaForPreTraining(NezhaForMaskedLM):
         """
         next_sentence_range = ("next_sentence_label", next_sentence_label, 2, -100)
         vocab_size = self.config.vocab_size
-        tokens = input_ids if inputs_embeds is None else inputs_embeds
-        count, _ = check_token_labels(labels, tokens, attention_mask, vocab_size, next_sentence_range)
+        count, _ = check_token_labels(labels, input_ids, inputs_embeds, attention_mask, vocab_size, next_sentence_range)
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
         outputs = self.base_outputs(*inputs, **kwargs)
         hidden_states = outputs.last_hidden_state

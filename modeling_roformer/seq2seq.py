@@ -303,8 +303,8 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
             if decoder_attention_mask is None and past_key_values is None and can_be_read(labels):
                 decoder_attention_mask = (labels != -100).flip(1).cummax(dim=1).values.flip(1)  # up to the last label
-        tokens = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds
-        count, on_padding = check_token_labels(labels, tokens, decoder_attention_mask, self.config.vocab_size)
+        targets = decoder_input_ids, decoder_inputs_embeds, decoder_attention_mask
+        count, on_padding = check_token_labels(labels, *targets, self.config.vocab_size)
         if on_padding:
             kwargs["unpad_inputs"] = False
         kwargs["return_dict"] = True

@@ -401,6 +401,7 @@ def test_compiled_in_one_graph(encoding):
         ({"decoder_input_ids": TARGET}, ["input_ids", "inputs_embeds"]),
         ({"input_ids": TARGET + 50, "labels": TARGET}, ["input_ids", int(TARGET.max()) + 50, 49]),
         ({"input_ids": TARGET, "labels": TARGET + 50}, ["labels", int(TARGET.max()) + 50, 49, -100]),
+        ({"input_ids": TARGET, "decoder_input_ids": TARGET[:, :4], "labels": TARGET}, ["labels", (3, 9), (3, 4)]),
         ({"input_ids": TARGET, "decoder_input_ids": TARGET + 50}, ["decoder_input_ids", int(TARGET.max()) + 50, 49]),
         (
             {"encoder_outputs": (torch.zeros(3, 5, 32),), "attention_mask": TARGET, "labels": TARGET},
