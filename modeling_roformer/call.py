@@ -326,7 +326,8 @@ def pack_padded(
     if not unpads or cache is not None or config.chunk_size_feed_forward:
         return None
     dropout = config.attention_probs_dropout_prob if model.training else 0.0
-    is_faster = is_faster_packed(config, attention_mask, padding, next(model.embeddings.parameters()), dropout)
+    # The weight is read for its dtype and its device: replicas of nn.DataParallel have no `parameters()`.
+    is_faster = is_faster_packed(config, attention_mask, padding, model.embeddings.word_embeddings.weight, dropout)
     if is_faster and model.self_attention.can_pack(config) and not has_compiled_layers(model):
         return Packing(attention_mask)
     return None

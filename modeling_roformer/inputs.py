@@ -44,6 +44,13 @@ def can_be_read(tensor: torch.Tensor) -> bool:
     return tensor.numel() > 0 and not (tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing())
 
 
+def has_float64(device: torch.device) -> bool:
+    """Return whether a device computes in float64: Apple's GPUs do not, nor do some of Intel's."""
+    if device.type == "xpu":
+        return torch.xpu.get_device_properties(device).has_fp64
+    return device.type != "mps"
+
+
 def is_traced() -> bool:
     """Return whether a compiler or an exporter traces this call."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing()

@@ -8,6 +8,7 @@ identity without rotary positions.
 Dimensions in the shapes: b batch, s sequence length, h heads, d head_dim, f features, c chunks, n positions in a chunk.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch.nn import functional as F
 from transformers import initialization as init
 
 from .configuration import RoFormerConfig
-from .inputs import can_be_read, is_traced, is_transformed
+from .inputs import can_be_read, has_float64, is_traced, is_transformed
 
 CHUNK = 64  # tokens of a causal model whose pairs are formed; memory per token is smallest near head_dim
 
@@ -244,7 +245,7 @@ def training_steps(model: Any) -> torch.Tensor | None:
         and model.training
         and not is_transformed()
         and can_be_read(steps)
-        and any(weight.requires_grad for weight in model.parameters())
+        and any(True for _ in _trained_weights(model))
     )
     return steps if may_redraw else None
 
@@ -274,8 +275,14 @@ def redraw_features(model: Any, training_steps: int) -> None:
 def _sums_of_weights(model: nn.Module) -> torch.Tensor:
     """Return the sum of each trained weight: a fingerprint that shows whether the weights have changed."""
     sums = []
-    for weight in model.parameters():
-        if weight.requires_grad:
-            total: Any = weight.sum(dtype=torch.float32 if weight.device.type == "mps" else torch.float64)
-            sums.append(total.full_tensor() if hasattr(total, "full_tensor") else total)  # of a sharded weight
+    for weight in _trained_weights(model):
+        total: Any = weight.sum(dtype=torch.float64 if has_float64(weight.device) else torch.float32)
+        sums.append(total.full_tensor() if hasattr(total, "full_tensor") else total)  # of a sharded weight
     return torch.stack([total.to(sums[0]) for total in sums])
+
+
+def _trained_weights(model: nn.Module) -> Iterator[torch.Tensor]:
+    for module in model.modules():
+        # A replica of nn.DataParallel has no parameters, but these copies of them (torch/nn/parallel/replicate.py).
+        weights = getattr(module, "_former_parameters", module._parameters)
+        yield from (weight for weight in weights.values() if weight is not None and weight.requires_grad)

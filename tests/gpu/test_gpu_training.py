@@ -1,4 +1,4 @@
-"""Training on a GPU: pre-training, Trainer, Muon, and FSDP with one process. `make test-gpu` runs these."""
+"""Training on a GPU: pre-training, Trainer, Muon, nn.DataParallel, and FSDP with one process. `make test-gpu` runs these."""
 
 import json
 import math
@@ -10,7 +10,7 @@ import pytest
 import torch
 from helpers.paths import REPOSITORY
 from helpers.small_models import small_model
-from torch import distributed
+from torch import distributed, nn
 from torch.distributed.fsdp import fully_shard
 
 from modeling_roformer.training import FiniteCallback, NotFinite
@@ -103,6 +103,25 @@ def test_a_gradient_that_is_not_finite(tmp_path, save_steps):
     with pytest.raises(NotFinite, match=f"gradient of {name} is not finite in step 3"):
         trainer.train()
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-2"] * (save_steps == 2)
+
+
+@pytest.mark.parametrize("fields", [{}, {"attention_type": "linear", "linear_feature_map": "favor"}])
+def test_data_parallel(fields):
+    """On two GPUs where there are two; otherwise a replica on one, which `nn.DataParallel` itself would not make."""
+    mask = (torch.arange(24) < torch.tensor([24, 5, 9, 24, 24, 5, 9, 24])[:, None]).long().cuda()
+    batch = {"input_ids": IDS.cuda() * mask, "attention_mask": mask}
+    model = small_model(initializer_range=0.1, **fields).cuda()
+    replicas = nn.DataParallel(model, [0, 1]) if torch.cuda.device_count() > 1 else None
+    results = []
+    for called in (model, replicas or nn.parallel.replicate(model, [0])[0]):
+        model.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16):
+            outputs = called(**batch).last_hidden_state
+        (outputs[mask.bool()].float()[:, ::3]).sum().backward()
+        gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+        results.append({"outputs": outputs[mask.bool()].detach(), **gradients})
+    for name, x in results[0].items():
+        assert (results[1][name] - x).norm() <= 0.05 * x.norm() + 1e-2, name
 
 
 @pytest.fixture
