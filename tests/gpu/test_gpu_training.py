@@ -1,4 +1,4 @@
-"""Training on a GPU: pre-training, Trainer, Muon, nn.DataParallel, and FSDP with one process. `make test-gpu` runs these."""
+"""Training on a GPU: pre-training, Trainer, Muon, nn.DataParallel, FSDP with one process. `make test-gpu` runs these."""
 
 import json
 import math
