@@ -3,9 +3,11 @@
 import math
 import multiprocessing
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
+from helpers.messages import refused
 from helpers.small_models import TINY
 from transformers import Trainer, TrainingArguments
 
@@ -119,6 +121,52 @@ def test_an_unfinished_checkpoint_is_passed_over(tmp_path):
         if state:
             (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(state)
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-9")
+
+
+NORMAL = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        NORMAL,
+        ("model.safetensors", "training_args.bin"),  # save_only_model
+        ("optimizer_0/", "pytorch_model_fsdp_0/", "scheduler.pt", "rng_state_0.pth"),  # FSDP, sharded
+        ("optimizer.bin", "pytorch_model_fsdp.bin", "scheduler.pt", "rng_state_0.pth"),  # FSDP, whole
+        ("global_step9/", "latest", "scheduler.pt", "rng_state_0.pth", "zero_to_fp32.py"),  # DeepSpeed
+        ("global_step9/", "latest", "rng_state_0.pth"),  # with DeepSpeed's own schedule
+    ],
+)
+def test_checkpoints_of_every_kind_are_resumed(tmp_path, names):
+    place = checkpoint(tmp_path, names)
+    assert last_checkpoint(tmp_path) == str(place)
+
+
+@pytest.mark.parametrize("removed", [("optimizer.pt",), ("scheduler.pt",), ("optimizer.pt", "scheduler.pt")])
+def test_a_checkpoint_without_its_optimizer_is_refused(tmp_path, removed):
+    place = checkpoint(tmp_path, [name for name in NORMAL if name not in removed])
+    with refused(TrainingError, place, removed[0]):
+        last_checkpoint(tmp_path)
+
+
+def checkpoint(folder, names):
+    place = folder / "checkpoint-9"
+    place.mkdir()
+    for name in names:
+        (place / name).mkdir() if name.endswith("/") else (place / name).touch()
+    (place / "trainer_state.json").write_text('{"global_step": 9}')
+    return place
+
+
+def test_a_checkpoint_of_trainer_is_resumed_unless_its_optimizer_was_removed(tmp_path):
+    trainer(tmp_path, save_steps=2).train()
+    place = last_checkpoint(tmp_path)
+    assert {*NORMAL, "trainer_state.json"} <= {path.name for path in Path(place).iterdir()}
+    (Path(place) / "optimizer.pt").unlink()
+    with refused(TrainingError, place, "optimizer.pt"):
+        last_checkpoint(tmp_path)
+    trainer(tmp_path / "light", save_steps=2, save_only_model=True).train()
+    assert last_checkpoint(tmp_path / "light") == str(tmp_path / "light" / "checkpoint-4")
 
 
 def test_a_model_is_replaced_when_the_new_one_is_complete(tmp_path):

@@ -11,7 +11,7 @@ from transformers import AutoModel
 
 from modeling_roformer import RoFormerModel, RoFormerTokenizer
 from modeling_roformer.hub import push
-from modeling_roformer.training import TrainingError, check_model_source, load_tokenizer, trained_model
+from modeling_roformer.training import TrainingError, check_model_source, fresh_model, load_tokenizer, trained_model
 
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy" / "word"
 REPO = "somebody/model"
@@ -129,3 +129,11 @@ def test_every_script_names_a_model_that_is_not_there(hub, run_here, tmp_path, s
     assert code == 1
     assert_states(err, "modle", "does not exist")
     assert not hub.requests and not (tmp_path / "run").exists()
+
+
+def test_an_unknown_size_of_a_fresh_model_is_refused(tmp_path):
+    tokenizer = load_tokenizer(LEGACY / "vocab.txt")
+    with refused(TrainingError, "huge", "tiny, mini, small, medium, base"):
+        fresh_model(tokenizer, "huge")
+    with refused(TrainingError, tmp_path / "none.json"):
+        fresh_model(tokenizer, tmp_path / "none.json")

@@ -147,8 +147,7 @@ def _record_or_compare(folder: Path, settings: Mapping, data: Mapping, resume: b
     different = [name for name in names if earlier.get(name) != current.get(name)]
     if different:
         command = "the command that began it"
-        if "arguments.bf16" in different and not ("arguments.bf16" in before and "arguments.bf16" in after):
-            # The default depends on the device.
+        if "arguments.bf16" in different:  # its default depends on the device
             command += " with " + ("--no-bf16" if current["arguments.bf16"] else "--bf16")
         raise TrainingError(
             f"{folder} has a run with different {', '.join(different)}: name another folder, or repeat {command} "
@@ -186,17 +185,39 @@ def _identity(source: Source | list) -> object:
 
 
 def last_checkpoint(folder: str | Path) -> str | None:
-    """Return the last complete checkpoint of Trainer in a folder, or None. Trainer writes trainer_state.json last."""
+    """Return the last complete checkpoint of Trainer in a folder, or None. Trainer writes trainer_state.json last.
+
+    Raises a TrainingError if the state of its optimizer or of its schedule was removed.
+    """
     folder = Path(folder)
     steps = (path.name.removeprefix("checkpoint-") for path in folder.glob("checkpoint-*") if path.is_dir())
     for step in sorted((int(step) for step in steps if step.isdecimal()), reverse=True):
         checkpoint = folder / f"checkpoint-{step}"
         try:
             if json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))["global_step"] == step:
-                return str(checkpoint)
+                break
         except (OSError, ValueError, LookupError, TypeError):
             continue
-    return None
+    else:
+        return None
+    if missing := _missing_state(checkpoint):
+        raise TrainingError(
+            f"{checkpoint} has no {missing}, so training would resume with another optimizer: restore the file, remove "
+            "the checkpoint to resume from the one before, or train in another folder"
+        )
+    return str(checkpoint)
+
+
+def _missing_state(checkpoint: Path) -> str | None:
+    """Return the name of the file of the optimizer or the schedule that a checkpoint lacks, or None. Trainer itself
+    would silently begin with a new optimizer."""
+    names = {path.name for path in checkpoint.iterdir()}
+    if not any(name.startswith(("rng_state", "scheduler", "optimizer")) for name in names):
+        return None  # with save_only_model, a checkpoint has no states
+    # FSDP saves the state of the optimizer in a file or a folder of another name, and DeepSpeed in global_step1000.
+    if not any("optimizer" in name or name.startswith("global_step") for name in names):
+        return "optimizer.pt"
+    return "scheduler.pt" if "optimizer.pt" in names and "scheduler.pt" not in names else None
 
 
 def write_json(path: Path, value: object) -> None:

@@ -143,6 +143,8 @@ def fresh_model(
             intermediate_size=4 * width,
         )
     if isinstance(fields, (str, Path)):
+        if not Path(fields).is_file():
+            raise TrainingError(f"{fields} does not exist: name a JSON file, or one of the sizes {', '.join(SIZES)}")
         try:
             fields = read_json(fields, encoding="utf-8-sig")
         except ValueError as error:
