@@ -11,7 +11,6 @@ below, and need an idle machine: each finished part is kept, and the same comman
 ROFORMER_SHARED_DATA, or from ../shared/data.
 """
 
-import argparse
 import json
 import os
 import re
@@ -26,6 +25,7 @@ import measure
 
 import modeling_roformer
 from modeling_roformer.files import write_whole
+from modeling_roformer.training import ScriptParser
 
 ROOT, JSON, BUILD = measure.ROOT, measure.ROOT / "docs" / "figures", measure.ROOT / "build" / "figures"
 BENCHMARKS, RUNS = ROOT / "benchmarks", JSON / "runs"
@@ -359,7 +359,7 @@ def write_pages() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ScriptParser(__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"parts to run: {', '.join(PARTS)}")
     parser.add_argument("--force", action="store_true", help="run the parts that are current, too")
     parser.add_argument("--status", action="store_true")

@@ -9,7 +9,6 @@ earlier results there, which are not printed here. FOLDER is build/figures-gpu, 
 with --quick.
 """
 
-import argparse
 import re
 import subprocess
 import sys
@@ -21,6 +20,7 @@ import figures
 import measure
 
 from modeling_roformer.files import write_whole
+from modeling_roformer.training import ScriptParser
 
 SECTION = "## On a GPU\n"
 
@@ -48,7 +48,7 @@ def rows(folder: Path) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ScriptParser(__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--quick", action="store_true", help="small models, few texts, one run")
     parser.add_argument("--output", type=Path, metavar="FOLDER")

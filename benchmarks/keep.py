@@ -7,7 +7,6 @@ be new, with settings.json, results.json and the stages' log.json of each run. r
 Ranks, translations, other long lists, and logs are in results.json.gz beside it. trained.py reads both forms.
 """
 
-import argparse
 import gzip
 import json
 import sys
@@ -16,7 +15,7 @@ from pathlib import Path
 import trained
 
 from modeling_roformer.files.atomic_folder import output_folder
-from modeling_roformer.training import exit_on_error
+from modeling_roformer.training import ScriptParser, exit_on_error
 
 LONG = 8  # entries; shorter lists, such as scores at four lengths, stay in results.json
 NOT_KEPT = ("grad_norm", "learning_rate", "passes", "total_flos", "eval_runtime")  # of a log, with all speeds
@@ -65,7 +64,7 @@ def keep(folder: Path, kept: Path) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ScriptParser(__doc__)
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER")
     parser.add_argument("--output", type=Path, required=True)
     chosen = parser.parse_args()

@@ -7,7 +7,6 @@ A script prints its tables through `Figures`. With `--output FOLDER/NAME`, these
 NAME.json, which says on which machine, with which versions and at which commit they were measured.
 """
 
-import argparse
 import html
 import json
 import multiprocessing
@@ -30,6 +29,8 @@ from typing import TypeVar
 
 from rich.console import Console
 from rich.table import Table
+
+from modeling_roformer.training import ScriptParser
 
 MB = 1e6
 Name, Result = TypeVar("Name"), TypeVar("Result")
@@ -85,9 +86,9 @@ def ratio(theirs: Measurement, ours: Measurement, template: str = "{:.2f} ×") -
     return Cell(template, [a / b for a, b in zip(theirs.times, ours.times, strict=True)])
 
 
-def make_parser(doc: str) -> argparse.ArgumentParser:
+def make_parser(doc: str) -> ScriptParser:
     """Return a parser with a script's docstring as its help, and the option --output."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ScriptParser(doc)
     parser.add_argument("--output", type=Path, metavar="FOLDER/NAME", help="write the tables to NAME.md and NAME.json")
     return parser
 

@@ -10,7 +10,6 @@ tokenize the texts of the tests' fixtures. A record is one safetensors file, so 
 compared: check out the other version beside this one, and put its folder first in PYTHONPATH.
 """
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -25,6 +24,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from helpers import training_steps  # noqa: E402
 
 import modeling_roformer as ours  # noqa: E402
+from modeling_roformer.training import ScriptParser  # noqa: E402
 
 WAYS_TO_GENERATE = {
     "greedy": {},
@@ -138,7 +138,7 @@ def compare(before: dict[str, torch.Tensor], now: dict[str, torch.Tensor], toler
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ScriptParser(__doc__)
     parser.add_argument("action", choices=["record", "compare"])
     parser.add_argument("file", type=Path)
     parser.add_argument("--tolerance", type=float, default=0.0, help="largest difference that counts as equal")

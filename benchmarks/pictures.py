@@ -7,7 +7,6 @@ draws docs/NAME.png, or all. Curves are those of the runs that keep.py kept in d
 in-a-browser.png is a screenshot, by tests/serving/test_page_browser.py.
 """
 
-import argparse
 import io
 import math
 import tempfile
@@ -27,7 +26,7 @@ from PIL import Image
 from trained import blocks_beside, saved_in
 
 from modeling_roformer.files import write_whole
-from modeling_roformer.training import TrainingError, draw_panels, exit_on_error, paired_bootstrap
+from modeling_roformer.training import ScriptParser, TrainingError, draw_panels, exit_on_error, paired_bootstrap
 from modeling_roformer.training.comparing.curves import LOOKS, STYLE, points
 
 DOCS, EXAMPLES = measure.ROOT / "docs", measure.ROOT / "examples"
@@ -281,7 +280,7 @@ PICTURES["english-positions"] = partial(pre_training, "english")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ScriptParser(__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"pictures to draw: {', '.join(PICTURES)}")
     parser.add_argument("--output", type=Path, default=DOCS, help="folder of the pictures; default: docs")
     chosen = parser.parse_args()

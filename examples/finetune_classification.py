@@ -29,7 +29,7 @@ PARTS = ("train", "validation", "test")
 
 
 def read_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = training.ScriptParser(__doc__)
     add = parser.add_argument
     add("model", help="folder of a saved RoFormer, or its name on the Hub")
     add("--train", required=True, help="training texts")
@@ -123,9 +123,10 @@ def main() -> None:
         training.check_predictions_file(chosen.predictions, [*sources.values()], replace=chosen.resume)
     training.check_model_source(chosen.model)
     tokenizer, config = AutoTokenizer.from_pretrained(chosen.model), AutoConfig.from_pretrained(chosen.model)
+    pairs = len(chosen.text) == 2
+    training.check_length(tokenizer, chosen.length, len(chosen.text))
     parts = read_parts(chosen, [name for _, name in sorted(config.id2label.items())])
     sizes, tested = parts.num_rows, "test" if "test" in parts else "validation"
-    pairs = len(chosen.text) == 2
     # With few texts, batches are smaller and more epochs are tried: accuracy rises only after some steps, some 100 for
     # pairs of texts.
     if chosen.learning_rate is None:
@@ -141,7 +142,7 @@ def main() -> None:
     columns = {name: parts[tested][name] for name in texts}
     options = {"truncation": True, "max_length": chosen.length}
     parts = parts.map(tokenizer, batched=True, input_columns=texts, remove_columns=texts, fn_kwargs=options)
-    tokenizer.model_max_length = max(tokenizer.model_max_length, chosen.length)  # an earlier training's may be shorter
+    tokenizer = training.with_trained_length(tokenizer, chosen.length)
     settings = {name: value for name, value in vars(chosen).items() if name != "predictions"}
     with training.start_run(chosen.output, settings, sources, chosen.resume) as run:
         results = run.results.setdefault("seeds", {})

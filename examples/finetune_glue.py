@@ -38,7 +38,7 @@ TASKS = training.GLUE_TASKS
 
 
 def read_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = training.ScriptParser(__doc__)
     add = parser.add_argument
     add("--models", nargs="+", required=True, metavar="DIR", help="saved RoFormers, in folders with different names")
     add("--data", required=True, help="a folder with a subfolder per task, or the name of a data set")
@@ -134,6 +134,8 @@ def main() -> None:
     chosen = read_arguments()
     for model in chosen.models:
         training.check_model_source(model)
+        pairs = any(len(TASKS[task].texts) == 2 for task in chosen.tasks)
+        training.check_length(AutoTokenizer.from_pretrained(model), chosen.length, 2 if pairs else 1)
     places = {Path(place).resolve().name: place for place in chosen.models}
     if len(places) < len(chosen.models):
         raise training.TrainingError("two of --models have the same name: rename a folder")
@@ -158,8 +160,7 @@ def main() -> None:
                     card["pairs"] = "pair" in parts["train"].column_names
                     card["scores"] = {TASKS[task].score: score / 100}
                     source = f"{published_name(chosen.data)}:{task}", "validation"
-                    tokenizer = trainer.processing_class
-                    tokenizer.model_max_length = max(tokenizer.model_max_length, chosen.length)
+                    tokenizer = training.with_trained_length(trainer.processing_class, chosen.length)
                     run.save(trainer.model, tokenizer, text, "text-classification", tested_on=source, **card)
                 runs.append({"task": task, "model": name, "rate": rate, "seed": seed, "scores": scores, "score": score})
                 run.save_results()

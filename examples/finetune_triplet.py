@@ -21,8 +21,8 @@ from modeling_roformer import RoFormerForTripletMatching, training
 PARTS, TRAINED = ("train", "validation", "test"), "trained"
 
 
-def make_parser(description: str | None = __doc__) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+def make_parser(description: str | None = __doc__) -> training.ScriptParser:
+    parser = training.ScriptParser(description)
     parser.add_argument("model", help="folder of a saved RoFormer, or its name on the Hub")
     parser.add_argument("--train", required=True, help="training triplets")
     parser.add_argument("--validation", help="triplets for choosing the epoch and the seed")
@@ -113,6 +113,8 @@ def save(chosen: argparse.Namespace, run: training.Run, trainer: Trainer, accura
 
 def fine_tune(chosen: argparse.Namespace, make_trainer: Callable[..., Trainer] = make_trainer) -> None:
     training.check_model_source(chosen.model)
+    texts = 2 if chosen.scorer == "cross" else 1
+    training.check_length(AutoTokenizer.from_pretrained(chosen.model), chosen.max_length, texts, "--max-length")
     if chosen.learning_rate is None:
         chosen.learning_rate = training.fine_tuning_rate(AutoConfig.from_pretrained(chosen.model))
     data = {name: getattr(chosen, name) for name in (*PARTS, "model")}

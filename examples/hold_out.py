@@ -20,11 +20,11 @@ from rich.console import Console
 from rich.table import Table
 
 from modeling_roformer.files import output_folder
-from modeling_roformer.training import Corpus, TrainingError, exit_on_error, files_of, near_duplicates
+from modeling_roformer.training import Corpus, ScriptParser, TrainingError, exit_on_error, files_of, near_duplicates
 
 
 def read_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ScriptParser(__doc__)
     add = parser.add_argument
     add("corpus", type=Path, nargs="+", help="text (a document per line), JSON Lines, CSV, Parquet, or folders of them")
     add("output", type=Path, help="a new folder")

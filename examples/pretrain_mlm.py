@@ -13,6 +13,7 @@ from pathlib import Path
 
 from modeling_roformer.training import (
     Corpus,
+    ScriptParser,
     check_model_source,
     exit_on_error,
     fresh_model,
@@ -26,7 +27,7 @@ from modeling_roformer.training import (
 
 
 def read_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ScriptParser(__doc__)
     add = parser.add_argument
     add("stages", metavar="STAGES.yaml", nargs="?", help="list of stages; default: one, for the corpus")
     add("--corpus", nargs="+", required=True, help="files, folders or names of data sets")

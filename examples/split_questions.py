@@ -12,13 +12,12 @@ intervals, since questions of one group are not independent. With `--join 1600`,
 groups with fewer than 1,600 characters are left out.
 """
 
-import argparse
 import hashlib
 import json
 from pathlib import Path
 
 from modeling_roformer.files import output_folder
-from modeling_roformer.training import TrainingError, exit_on_error, load_questions
+from modeling_roformer.training import ScriptParser, TrainingError, exit_on_error, load_questions
 
 ENDS = {"train": 70, "validation": 80, "test": 100}  # per cent, of the hashes
 
@@ -45,7 +44,7 @@ def join_passages(rows: list[dict[str, str]], least: int) -> list[dict[str, str]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ScriptParser(__doc__)
     parser.add_argument("files", nargs="+", help="files with questions")
     parser.add_argument("--output", type=Path, required=True, help="a new folder")
     parser.add_argument("--question", default="question", metavar="COLUMN", help="default: question")

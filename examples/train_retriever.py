@@ -22,7 +22,7 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from sentence_transformers.sentence_transformer.losses import CachedMultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.training_args import BatchSamplers
 from sentence_transformers.util import mine_hard_negatives
-from transformers import AutoConfig, set_seed
+from transformers import AutoConfig, AutoTokenizer, set_seed
 
 from modeling_roformer import training
 from modeling_roformer.model_cards import published_name, write_trained_card
@@ -36,7 +36,7 @@ SHOWN = ("learning_rate", "batch_size", "epochs", "hard_negatives", "max_length"
 
 
 def read_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = training.ScriptParser(__doc__)
     parser.add_argument("model", help="folder of a saved encoder, or its name on the Hub")
     parser.add_argument("--train", required=True, help="training questions")
     parser.add_argument("--validation", help="questions for choosing the epoch and the seed")
@@ -94,6 +94,7 @@ def train(chosen: argparse.Namespace, model, questions, search, seed: int, folde
 def main() -> None:
     chosen = read_arguments()
     training.check_model_source(chosen.model)
+    training.check_length(AutoTokenizer.from_pretrained(chosen.model), chosen.max_length, option="--max-length")
     chosen.learning_rate = chosen.learning_rate or training.fine_tuning_rate(AutoConfig.from_pretrained(chosen.model))
     columns = dict(zip(PAIR, chosen.columns, strict=True))
     data = {name: getattr(chosen, name) for name in (*PARTS, "model", "passages")}

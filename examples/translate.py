@@ -24,7 +24,7 @@ AVERAGED, SAVED = 5, 20  # checkpoints: the last 5 of 20 are averaged
 
 
 def read_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = training.ScriptParser(__doc__)
     parser.add_argument("--train", required=True, help="sentence pairs")
     parser.add_argument("--validation", help="pairs for the loss that chooses the best seed")
     parser.add_argument("--test", help="pairs for BLEU")
@@ -129,6 +129,8 @@ def main() -> None:
     chosen = read_arguments()
     if chosen.steps < 1:  # Trainer would train three epochs
         raise training.TrainingError(f"--steps is {chosen.steps}; expected at least 1")
+    if chosen.max_length < 2:
+        raise training.TrainingError(f"--max-length is {chosen.max_length}; expected at least 2: a token and the end")
     bleu = sacrebleu.BLEU(tokenize=chosen.bleu_tokenize)
     files, columns = {part: getattr(chosen, part) for part in PARTS}, {"source": chosen.source, "target": chosen.target}
     with training.start_run(chosen.output, vars(chosen), files, chosen.resume) as run:

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from .pretraining.stages import Stage, read_stages, usual_stage
     from .retrieval.questions import load_questions, split_questions, with_negatives
     from .retrieval.search import RETRIEVAL_METRICS, PassageSearch, bm25
-    from .runs.arguments import Distinct
+    from .runs.arguments import Distinct, ScriptParser
     from .runs.data import encode_labels, load_data, load_texts, split_by, split_off
     from .runs.finite_callback import FiniteCallback, NotFinite
+    from .runs.length import check_length, with_trained_length
     from .runs.run_folder import Run, last_checkpoint, start_run
     from .runs.spread import print_scores, spread
     from .runs.starting_models import (
@@ -61,12 +62,14 @@ __all__ = [
     "NotFinite",
     "PassageSearch",
     "Run",
+    "ScriptParser",
     "Stage",
     "TrainingError",
     "TripletAccuracy",
     "TripletCollator",
     "average_checkpoints",
     "bm25",
+    "check_length",
     "check_model_source",
     "check_predictions_file",
     "draw_learning_curves",
@@ -105,6 +108,7 @@ __all__ = [
     "triplet_results",
     "usual_stage",
     "with_negatives",
+    "with_trained_length",
 ]
 __getattr__, __dir__ = lazy_names(
     __name__,
@@ -123,9 +127,10 @@ __getattr__, __dir__ = lazy_names(
         "pretraining.stages": ("Stage", "read_stages", "usual_stage"),
         "retrieval.questions": ("load_questions", "split_questions", "with_negatives"),
         "retrieval.search": ("RETRIEVAL_METRICS", "PassageSearch", "bm25"),
-        "runs.arguments": ("Distinct",),
+        "runs.arguments": ("Distinct", "ScriptParser"),
         "runs.data": ("encode_labels", "load_data", "load_texts", "split_by", "split_off"),
         "runs.finite_callback": ("FiniteCallback", "NotFinite"),
+        "runs.length": ("check_length", "with_trained_length"),
         "runs.run_folder": ("Run", "last_checkpoint", "start_run"),
         "runs.spread": ("print_scores", "spread"),
         "runs.starting_models": (

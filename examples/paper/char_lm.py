@@ -30,6 +30,7 @@ from modeling_roformer.rotary import LearnedPositionEmbeddings
 from modeling_roformer.training import (
     Distinct,
     FiniteCallback,
+    ScriptParser,
     TrainingError,
     draw_panels,
     exit_on_error,
@@ -51,7 +52,7 @@ PAPER = dict(layers=12, hidden_size=768, heads=12, length=1024, batch_size=128, 
 
 
 def read_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ScriptParser(__doc__)
     parser.add_argument("text", type=Path, help="a text file")
     parser.add_argument("--output", type=Path, required=True, help="folder of the runs")
     parser.add_argument("--resume", action="store_true", help="resume the runs in --output")
@@ -75,6 +76,8 @@ def read_arguments() -> argparse.Namespace:
     chosen = parser.parse_args()
     if chosen.paper:
         vars(chosen).update(PAPER)
+    if chosen.length < 2:
+        parser.error(f"--length is {chosen.length}; expected at least 2: each token is predicted from those before it")
     chosen.device_batch = chosen.device_batch or chosen.batch_size
     if chosen.batch_size % chosen.device_batch:
         parser.error(f"--batch-size {chosen.batch_size} is not a multiple of --device-batch {chosen.device_batch}")

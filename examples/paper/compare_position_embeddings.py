@@ -31,6 +31,7 @@ from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM
 from modeling_roformer.training import (
     Corpus,
     Distinct,
+    ScriptParser,
     Stage,
     TrainingError,
     draw_panels,
@@ -47,7 +48,7 @@ Runs = dict[str, dict[int, RunCurves]]  # encoding -> seed -> run
 
 
 def read_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ScriptParser(__doc__)
     add = parser.add_argument
     add("stages", metavar="STAGES.yaml", help="list of stages")
     add("--corpus", nargs="+", required=True, help="files, folders or names of data sets")
@@ -65,7 +66,7 @@ def read_arguments() -> argparse.Namespace:
     add("--save-steps", type=int, default=500, help="steps between checkpoints, and between evaluations")
     add("--logging-steps", type=int, default=50, help="steps between log entries")
     add("--device-tokens", type=int, default=16_384, help="maximum number of tokens that a device computes at once")
-    add("--bf16", action="store_true", help="bfloat16 autocast")
+    add("--bf16", action=argparse.BooleanOptionalAction, default=False, help="bfloat16 autocast")
     return parser.parse_args()
 
 

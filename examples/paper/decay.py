@@ -15,13 +15,12 @@ The second panel shows the mean of |qᵀ R_r k| of standard normal vectors. If q
 every distance, since a rotation does not change their distribution; if q = k, it falls as the bound does.
 """
 
-import argparse
 from pathlib import Path
 
 import torch
 
 from modeling_roformer.rotary import inverse_frequencies, rotary_position_embeddings, rotate
-from modeling_roformer.training import TrainingError, draw_panels, exit_on_error
+from modeling_roformer.training import ScriptParser, TrainingError, draw_panels, exit_on_error
 
 BASE = 10000.0
 PAIRS = 1000  # random vectors whose mean is drawn
@@ -48,7 +47,7 @@ def mean_products(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ScriptParser(__doc__)
     parser.add_argument("picture", type=Path, help="PNG to write")
     parser.add_argument("--head-dim", type=int, default=128, help="d, even; default: 128")
     parser.add_argument("--theta", type=float, default=BASE, help="base of the frequencies; default: 10,000")

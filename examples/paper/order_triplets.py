@@ -40,6 +40,7 @@ from transformers import PreTrainedTokenizerBase
 from modeling_roformer.files import output_folder
 from modeling_roformer.tokenization.segmentation import JiebaSegmenter
 from modeling_roformer.training import (
+    ScriptParser,
     TrainingError,
     exit_on_error,
     load_tokenizer,
@@ -62,7 +63,7 @@ REMOVED = re.compile(
 
 
 def read_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ScriptParser(__doc__)
     parser.add_argument("laws", type=Path, help="statutes for training and validation: JSON Lines or text, also as .gz")
     parser.add_argument("held_out", type=Path, help="statutes for testing")
     parser.add_argument("tokenizer", help="folder of a saved tokenizer, which counts the tokens")

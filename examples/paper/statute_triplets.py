@@ -44,7 +44,14 @@ from sklearn.preprocessing import StandardScaler
 from modeling_roformer.data import read_texts
 from modeling_roformer.files import output_folder
 from modeling_roformer.tokenization.segmentation import JiebaSegmenter
-from modeling_roformer.training import TrainingError, exit_on_error, load_tokenizer, near_duplicates, tf_idf
+from modeling_roformer.training import (
+    ScriptParser,
+    TrainingError,
+    exit_on_error,
+    load_tokenizer,
+    near_duplicates,
+    tf_idf,
+)
 
 NUMBER = "[一二三四五六七八九十百千零〇两0-9０-９]+"
 ARTICLE = re.compile(rf"^第{NUMBER}条(之{NUMBER})?[\s　]*")
@@ -119,7 +126,7 @@ class Statute:
 
 
 def read_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ScriptParser(__doc__)
     parser.add_argument("laws", type=Path, help="JSON Lines or text, also as .gz")
     parser.add_argument("tokenizer", help="folder of a saved tokenizer, which counts the tokens")
     parser.add_argument("--output", type=Path, required=True, help="a new folder")

@@ -18,14 +18,14 @@ from tokenizers import BertWordPieceTokenizer
 
 from modeling_roformer.data import read_texts
 from modeling_roformer.files import output_folder
-from modeling_roformer.training import TrainingError, exit_on_error
+from modeling_roformer.training import ScriptParser, TrainingError, exit_on_error
 
 TITLE = re.compile(r" ?= (?!=)(.+) = *\n?")
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
 def read_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ScriptParser(__doc__)
     parser.add_argument("files", nargs="+", type=Path, help="WikiText, also as .gz")
     parser.add_argument("--output", type=Path, required=True, help="folder for train.txt, held_out.txt and vocab.txt")
     parser.add_argument("--size", type=int, default=8000, help="maximum number of entries of the vocabulary")

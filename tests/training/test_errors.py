@@ -9,7 +9,7 @@ import pytest
 from helpers.messages import assert_states
 from helpers.paths import REPOSITORY
 
-from modeling_roformer.training import Distinct, Interrupted, exit_on_error, start_run
+from modeling_roformer.training import Distinct, Interrupted, ScriptParser, exit_on_error, start_run
 
 # Writes into runs/0, whose disk has room for 300 KB, in the way that is named.
 WRITES = """
@@ -80,6 +80,48 @@ def test_a_value_that_is_given_twice_counts_once():
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], action=Distinct)
     assert parser.parse_args(["--seeds", "3", "0", "3", "00"]).seeds == [3, 0]
     assert parser.parse_args([]).seeds == [0]
+
+
+@pytest.fixture
+def parser():
+    parser = ScriptParser("A script.")
+    parser.add_argument("--output", required=True)
+    parser.add_argument("--epochs", type=int)
+    parser.add_argument("--rate", "-r", type=float)
+    parser.add_argument("words", nargs="*")
+    return parser
+
+
+@pytest.mark.parametrize("option", ["--epoch", "--epoch=3", "--outptu"])
+def test_an_unknown_option_is_named_even_if_a_required_one_is_missing(parser, capsys, option):
+    with pytest.raises(SystemExit) as stop:
+        parser.parse_args([option, "3"])
+    err = capsys.readouterr().err
+    assert stop.value.code == 2 and "--output" not in err.splitlines()[-1]
+    assert_states(err, "unknown", option.partition("=")[0])
+
+
+def test_known_options_are_read(parser, capsys):
+    chosen = parser.parse_args(["--output=a b", "--epochs", "-1", "-r1e-3", "--", "-e", "--epoch"])
+    assert vars(chosen) == {"output": "a b", "epochs": -1, "rate": 1e-3, "words": ["-e", "--epoch"]}
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--epochs", "3"])
+    assert_states(capsys.readouterr().err, "required", "--output")
+
+
+PARSING = [
+    path
+    for folder in ("examples", "benchmarks")
+    for path in sorted((REPOSITORY / folder).rglob("*.py"))
+    if "add_argument(" in path.read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize("script", PARSING, ids=lambda path: path.stem)
+def test_every_script_parses_its_options_by_the_same_parser(script):
+    """By reading, since importing all of them takes long."""
+    text = script.read_text(encoding="utf-8")
+    assert "argparse.ArgumentParser(" not in text and ("ScriptParser(" in text or "make_parser(" in text)
 
 
 @pytest.mark.parametrize(

@@ -214,6 +214,12 @@ def test_what_an_earlier_training_left_is_not_saved(run, tmp_path):
         assert RoFormerTokenizer.from_pretrained(tmp_path / "run" / place).model_max_length == longest
 
 
+def test_a_tokenizer_without_a_limit_gets_the_length_of_the_longest_stage(run, tmp_path):
+    stages = [Stage(32, 4, 1, 1e-3), Stage(64, 4, 1, 1e-3), Stage(16, 4, 1, 1e-3)]
+    run(tmp_path / "run", stages)
+    assert RoFormerTokenizer.from_pretrained(tmp_path / "run" / "model").model_max_length == 64
+
+
 def test_it_learns(run, tmp_path):
     """A text that it sees again and again."""
     run(tmp_path / "run", [Stage(32, 16, 40, 2e-2)], make_model(hidden_size=32), logging_steps=10, device_tokens=512)
@@ -249,7 +255,7 @@ def test_bfloat16_is_the_default_where_a_gpu_has_it(run, tmp_path, monkeypatch):
         TrainingError, tmp_path / "none", "different arguments.bf16", "the command that began it with --no-bf16"
     ):
         run(tmp_path / "none", stage)
-    with refused(TrainingError, "different arguments.bf16", "repeat the command that began it ("):
+    with refused(TrainingError, "different arguments.bf16", "the command that began it with --no-bf16"):
         run(tmp_path / "unset", stage)
     for name in "none", "unset":
         run(tmp_path / name, stage, bf16=False)

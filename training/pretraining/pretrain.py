@@ -14,7 +14,6 @@ A stage starts from the weights of the stage before, with a new optimizer and sc
 seeded with the sum of the run's seed and the stage's number.
 """
 
-import copy
 import hashlib
 import shutil
 from collections.abc import Sequence
@@ -30,6 +29,7 @@ from modeling_roformer.output.console import no_transformers_bar
 from ..comparing.curves import draw_curves, read_logs
 from ..errors import TrainingError
 from ..runs.device import ON_CPU, default_device_tokens, has_bfloat16, processes
+from ..runs.length import with_trained_length
 from ..runs.run_folder import Run, last_checkpoint, start_run, write_json
 from .documents import Corpus
 from .masking import HeldOutBatches, MaskingCollator, StageExamples
@@ -172,7 +172,7 @@ def _train_stage(
     if processes().is_main_process:
         with run.saving(f"stage-{number}/model") as saved:
             trainer.accelerator.unwrap_model(trainer.model, keep_torch_compile=False).save_pretrained(saved)
-            _with_length(tokenizer, stage.length).save_pretrained(saved)
+            with_trained_length(tokenizer, stage.length).save_pretrained(saved)
         for checkpoint in folder.glob("checkpoint-*"):
             shutil.rmtree(checkpoint)
 
@@ -197,14 +197,6 @@ def _record_length(model: PreTrainedModel, length: int) -> None:
         config.max_position_embeddings = max(config.max_position_embeddings, length)
 
 
-def _with_length(tokenizer: PreTrainedTokenizerBase, length: int) -> PreTrainedTokenizerBase:
-    """Return a copy that truncates texts at no fewer than `length` tokens. The corpus is cached by the tokenizer, which
-    stays as it is."""
-    tokenizer = copy.copy(tokenizer)
-    tokenizer.model_max_length = max(tokenizer.model_max_length, length)
-    return tokenizer
-
-
 def held_out_scores(output: str | Path) -> dict[str, float]:
     """Return `eval_loss` and `eval_accuracy` at the end of a finished run, or an empty dict without held-out
     documents."""
@@ -220,7 +212,7 @@ def _save(
     sources, tested = ([str(source) for source in part.sources] if part else [] for part in (corpus, held_out))
     run.save(
         model,
-        _with_length(tokenizer, longest),
+        with_trained_length(tokenizer, longest),
         f"Pre-trained to predict masked words, on {documents:,} documents of {_names(sources)}.",
         task="fill-mask",
         scores={name.removeprefix("eval_"): value for name, value in held_out_scores(run.folder).items()},

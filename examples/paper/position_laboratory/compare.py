@@ -31,6 +31,7 @@ from modeling_roformer.training import (
     Distinct,
     FiniteCallback,
     NotFinite,
+    ScriptParser,
     TrainingError,
     draw_panels,
     exit_on_error,
@@ -50,7 +51,7 @@ MAX_EVALUATED = 1 << 17  # characters
 
 
 def read_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ScriptParser(__doc__)
     parser.add_argument("text", type=Path, help="a text file")
     parser.add_argument("--output", type=Path, required=True, help="a new folder")
     parser.add_argument("--resume", action="store_true", help="resume the runs in --output")
@@ -69,6 +70,10 @@ def read_arguments() -> argparse.Namespace:
     chosen = parser.parse_args()
     if chosen.hidden_size % (2 * chosen.heads):
         parser.error(f"--hidden-size {chosen.hidden_size} is not a multiple of twice --heads {chosen.heads}")
+    if chosen.length < 2:
+        parser.error(
+            f"--length is {chosen.length}; expected at least 2 characters: a masked one is predicted from others"
+        )
     return chosen
 
 

@@ -1,0 +1,34 @@
+"""Length at which a model is trained, which its tokenizer is saved with."""
+
+import copy
+
+from transformers import PreTrainedTokenizerBase
+from transformers.tokenization_utils_base import LARGE_INTEGER
+
+from ..errors import TrainingError
+
+
+def check_length(tokenizer: PreTrainedTokenizerBase, length: int, texts: int = 1, option: str = "--length") -> None:
+    """Raise a TrainingError if a maximum length has no room for a token of each text.
+
+    Args:
+        tokenizer: the tokenizer, which adds special tokens.
+        length: maximum number of tokens of an input.
+        texts: texts in an input, 1 or 2.
+        option: option that set the length, for the message.
+    """
+    special = tokenizer.num_special_tokens_to_add(pair=texts == 2)
+    if length < special + texts:
+        of = "the text" if texts == 1 else "each text"
+        raise TrainingError(
+            f"{option} is {length}; expected at least {special + texts}: {special} special tokens, and a token of {of}"
+        )
+
+
+def with_trained_length(tokenizer: PreTrainedTokenizerBase, length: int) -> PreTrainedTokenizerBase:
+    """Return a copy of a tokenizer that truncates texts at the length of the training, or at its own length if that is
+    longer. A tokenizer without a limit gets the length of the training."""
+    tokenizer = copy.copy(tokenizer)
+    own = tokenizer.model_max_length
+    tokenizer.model_max_length = length if own >= LARGE_INTEGER else max(own, length)
+    return tokenizer
