@@ -264,7 +264,7 @@ def see_prefix(hidden_states: torch.Tensor, token_type_ids: torch.Tensor | None,
     s, past = hidden_states.shape[1], 0 if cache is None else cache.get_seq_length()
     if token_type_ids is None:
         return lambda batch_idx, head_idx, q_idx, kv_idx: (kv_idx >= past) & (kv_idx < past + s)
-    group = token_type_ids.cumsum(dim=1)
+    group = token_type_ids.to(hidden_states.device).cumsum(dim=1)
 
     def prefix(batch_idx, head_idx, q_idx, kv_idx):
         q, k = q_idx - past, kv_idx - past

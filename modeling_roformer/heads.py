@@ -125,7 +125,7 @@ def mean_over_tokens(hidden_states: torch.Tensor, attention_mask: torch.Tensor |
     """Return the mean of hidden states (b, s, hidden_size) over each text's tokens, no padding: (b, hidden_size)."""
     if attention_mask is None:
         return hidden_states.mean(dim=1)
-    is_token = (attention_mask != 0).to(torch.promote_types(hidden_states.dtype, torch.float32))
+    is_token = (attention_mask != 0).to(hidden_states.device, torch.promote_types(hidden_states.dtype, torch.float32))
     weights = is_token / is_token.sum(dim=-1, keepdim=True)
     # As a product, which accumulates in float32: the sum over thousands of tokens could leave float16's range.
     return (weights[:, None].to(hidden_states.dtype) @ hidden_states).squeeze(1)

@@ -51,6 +51,13 @@ def has_float64(device: torch.device) -> bool:
     return device.type != "mps"
 
 
+def nonzero(mask: torch.Tensor, number: int) -> torch.Tensor:
+    """Return the indices of the values of a mask that are True, shape (number, dimensions), without a device sync."""
+    if mask.device.type == "mps":  # has no kernel for it before torch 2.12
+        return mask.nonzero()
+    return torch.nonzero_static(mask, size=number)
+
+
 def is_traced() -> bool:
     """Return whether a compiler or an exporter traces this call."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing()

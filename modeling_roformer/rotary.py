@@ -39,7 +39,7 @@ import torch
 from torch import nn
 
 from .configuration import RoFormerConfig
-from .inputs import can_be_read, is_traced, is_transformed
+from .inputs import can_be_read, has_float64, is_traced, is_transformed
 from .saved_fields import PAPER_ROPE
 
 THETA = 10000.0
@@ -50,7 +50,7 @@ OFFSET, FREQUENCIES = "log_inv_freq_offset", "inv_freq"  # of trainable frequenc
 
 def inverse_frequencies(head_dim: int, theta: float = THETA, device: torch.device | str | None = None) -> torch.Tensor:
     """Return θ_1, …, θ_{d/2} of equation 15, float64, shape (head_dim / 2,), in radians per position."""
-    if device is not None and torch.device(device).type == "mps":  # has no float64
+    if device is not None and not has_float64(torch.device(device)):
         device = "cpu"
     exponents = torch.arange(0, head_dim, 2, dtype=torch.float64, device=device) / head_dim
     return 1.0 / torch.pow(theta, exponents)
@@ -81,7 +81,7 @@ def rotary_position_embeddings(position_ids: torch.Tensor, inv_freq: torch.Tenso
     ```
     """
     device = position_ids.device
-    if device.type == "mps":  # has no float64
+    if not has_float64(device):
         position_ids = position_ids.cpu()
     inv_freq = inv_freq.to(device=position_ids.device, dtype=torch.float64)
     inv_freq = inv_freq[:, None] if inv_freq.ndim == 2 else inv_freq
@@ -149,7 +149,8 @@ def scaled_inverse_frequencies(
     plain = inverse_frequencies(width, parameters["rope_theta"], device=device)
     scale = SCALINGS.get(parameters["rope_type"])
     scaled = plain if scale is None else scale(plain, parameters, lengths)
-    return scaled if offset is None else scaled * growth(config, offset)
+    # A device map may put the offset on another GPU.
+    return scaled if offset is None else scaled * growth(config, offset).to(scaled.device)
 
 
 _kept: dict[tuple, torch.Tensor] = {}

@@ -17,7 +17,7 @@ from transformers.utils import logging
 
 from .configuration import TRIPLET_LOSSES, RoFormerConfig
 from .heads import RoFormerHead, flatten_examples, mean_cross_entropy, mean_loss, mean_over_tokens
-from .inputs import check_ranges, check_shape, check_tokens
+from .inputs import check_ranges, check_shape, check_tokens, has_float64
 from .model import can_return_tuple
 
 DEFAULT_MAX_LENGTH = 1024  # for tokenizers without a limit; as in the paper's RoFormer-1024
@@ -210,7 +210,7 @@ class RoFormerForTripletMatching(RoFormerHead):
         """
         dtype = torch.promote_types(torch.promote_types(vector.dtype, vectors.dtype), torch.float32)
         # In float32 the products of equal rows can differ in the last bit, depending on the row's place.
-        exact = torch.float32 if vectors.device.type == "mps" else torch.float64
+        exact = torch.float64 if has_float64(vectors.device) else torch.float32
         vector = vector.to(vectors.device, exact)
         cosines = torch.cat([rows.to(exact) @ vector for rows in vectors.split(_ROWS)]).to(dtype)
         if not (is_finite := cosines.isfinite()).all():  # NaN would be the best

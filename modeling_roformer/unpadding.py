@@ -16,7 +16,7 @@ import torch
 from torch.nn import functional as F
 from transformers.cache_utils import Cache
 
-from .inputs import can_be_read, check_shape, is_flash, is_transformed
+from .inputs import can_be_read, check_shape, is_flash, is_transformed, nonzero
 
 # Padding per text, times hidden_size², from which on packed texts are faster on a CPU: 8 tokens at width 256, 1 at 768.
 LEAST_SAVED = 2**19
@@ -47,7 +47,7 @@ class Packing:
         self.batch_shape = keep.shape
         lengths, order = keep.sum(dim=1).sort(stable=True)
         host_lengths = lengths.tolist()  # the only device sync
-        rows, self.columns = torch.nonzero_static(keep[order], size=sum(host_lengths)).unbind(1)
+        rows, self.columns = nonzero(keep[order], sum(host_lengths)).unbind(1)
         self.rows = order[rows]
         self.cu_seqlens = F.pad(lengths.cumsum(dim=0), (1, 0)).to(torch.int32)
         self.buckets = _buckets(host_lengths)
@@ -55,12 +55,17 @@ class Packing:
 
     def pack(self, padded: torch.Tensor) -> torch.Tensor:
         """Pack shape (b or 1, s, …) to (1, n, …)."""
-        return padded.expand(self.batch_shape[0], *padded.shape[1:])[self.rows, self.columns][None]
+        return padded.expand(self.batch_shape[0], *padded.shape[1:])[self.places_on(padded.device)][None]
 
     def unpack(self, packed: torch.Tensor) -> torch.Tensor:
         """Unpack shape (1, n, …) to (b, s, …), with zeros for the padding."""
         padded = packed.new_zeros(*self.batch_shape, *packed.shape[2:])
-        return padded.index_put((self.rows, self.columns), packed[0])
+        return padded.index_put(self.places_on(packed.device), packed[0])
+
+    def places_on(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the row and the column of each token; a device map may put layers on another GPU than the mask, whose
+        indices the backward pass of `index_put` refuses."""
+        return self.rows.to(device), self.columns.to(device)
 
     def by_length(self, *tensors: torch.Tensor) -> Iterator[list[torch.Tensor]]:
         """Yield tensors of shape (1, n, …) in groups of texts of equal length: shape (texts, length, …)."""
@@ -80,13 +85,14 @@ class Packing:
             Shape (1, n, h, d).
         """
         dtype = packed_dtype(module.config, query, kwargs["dropout"])
+        ends = self.cu_seqlens.to(query.device)
         # These arguments are SDPA's alone.
         if dtype is not None and all(kwargs.get(name) is None for name in ("is_causal", "position_bias", "softcap")):
             query, key, value = (x.transpose(1, 2)[0].to(dtype) for x in (query, key, value))
-            ends, longest = self.cu_seqlens.to(query.device), int(self.max_length)
+            longest = int(self.max_length)
             return attend_packed(query, key, value, ends, longest, kwargs["scaling"], module.is_causal)[None]
         if is_flash(module.config._attn_implementation):
-            kwargs |= {"cu_seq_lens_q": self.cu_seqlens, "cu_seq_lens_k": self.cu_seqlens}
+            kwargs |= {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends}
             kwargs |= {"max_length_q": self.max_length, "max_length_k": self.max_length}
             return attention(module, query, key, value, None, **kwargs)[0]
         outputs = []
@@ -149,7 +155,7 @@ class FlatPacking(Packing):
                 "texts with an attention_mask, of ones if each row is one text"
             )
         if self.cu_seqlens is None and number is not None:
-            places = torch.nonzero_static(self.starts.flatten(), size=number).squeeze(1)
+            places = nonzero(self.starts.flatten(), number).squeeze(1)
             self.cu_seqlens = F.pad(places, (0, 1), value=b * s).to(torch.int32)
         if self.cu_seqlens is None or cache is None:
             return self, cache
@@ -191,7 +197,7 @@ def first_tokens(hidden_states: torch.Tensor, texts: FlatPacking | None) -> torc
     rows hold one text, or if the ends of their texts are not known."""
     if texts is None or texts.cu_seqlens is None:
         return hidden_states[:, :1]
-    return hidden_states.flatten(0, 1)[texts.cu_seqlens[:-1], None]
+    return hidden_states.flatten(0, 1)[texts.cu_seqlens[:-1].to(hidden_states.device), None]
 
 
 def texts_in_rows(
@@ -257,7 +263,9 @@ def _texts_by_ends(shape: torch.Size, arguments: dict[str, Any]) -> FlatPacking:
         fit = fit & (ends == arguments["cu_seq_lens_k"]).all()
     if max_length is not None:
         fit = fit & (lengths <= max_length).all()
-    starts = torch.isin(torch.arange(shape[1], device=ends.device), ends)[None]
+    # `fit` is read later, so an end may still lie outside. `torch.isin` would sort from some 40 texts on, and wait.
+    is_end = torch.zeros(shape[1] + 1, dtype=torch.bool, device=ends.device)
+    starts = is_end.index_fill(0, ends.long().clamp(0, shape[1]), True)[None, :-1]
     return FlatPacking("cu_seq_lens_q", starts, ends.to(torch.int32).contiguous(), max_length, fit)
 
 
@@ -280,6 +288,13 @@ def packed_kernel(device: torch.device) -> Callable | None:
     return varlen_attn
 
 
+def _lacks_wide_gradients(device: torch.device) -> bool:
+    """Return whether FlashAttention has no backward pass for heads of 193 to 224 on a GPU, by the condition of torch's
+    aten/src/ATen/native/transformers/cuda/sdp_utils.cpp: compute capability 8.6 to 8.9, or 12."""
+    capability = torch.cuda.get_device_capability(device)
+    return (8, 6) <= capability <= (8, 9) or capability[0] == 12
+
+
 def packed_dtype(config: Any, x: torch.Tensor, dropout: float) -> torch.dtype | None:
     """Return the dtype in which `packed_kernel` computes attention in place of SDPA; None where it does not.
 
@@ -288,6 +303,9 @@ def packed_dtype(config: Any, x: torch.Tensor, dropout: float) -> torch.dtype | 
         dropout: probability with which attention is dropped out, which the kernel cannot.
     """
     if dropout or packed_kernel(x.device) is None or is_transformed():
+        return None
+    # Not `x.requires_grad`: the choice is made before the layers too, of which perhaps only some are trained.
+    if 192 < config.head_dim <= 224 and torch.is_grad_enabled() and _lacks_wide_gradients(x.device):
         return None
     has_autocast = torch.is_autocast_enabled(x.device.type) and x.dtype != torch.float64  # which autocast leaves alone
     dtype = torch.get_autocast_dtype(x.device.type) if has_autocast else x.dtype
@@ -318,10 +336,15 @@ def attend_packed(
     kernel: Any = packed_kernel(query.device)
     names = signature(kernel).parameters
     options: dict[str, Any] = {"scale": scaling}
-    if "scale" not in names:  # before torch 2.12, which divides by √d only
+    if "scale" not in names:  # torch 2.10, which divides by √d only
         query, options = query * (scaling * query.shape[-1] ** 0.5), {}
-    if is_causal:
-        options |= {"window_size": (-1, 0)} if "window_size" in names else {"is_causal": True}
+    if "window_size" in names:
+        # A window as long as the longest text excludes nothing, and FlashAttention's C++ takes it for none. Without a
+        # window, torch from 2.14 on calls cuDNN on compute capability 9 and 10 (torch/nn/attention/varlen.py): it makes
+        # a plan, which takes 55 to 70 ms, for each number of tokens, and keeps it.
+        options["window_size"] = max_length, 0 if is_causal else max_length
+    else:  # torch 2.10
+        options["is_causal"] = is_causal
     return kernel(query, key, value, cu_seqlens, cu_seqlens, max_length, max_length, **options)
 
 

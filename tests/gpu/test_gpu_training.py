@@ -1,4 +1,4 @@
-"""Training on a GPU: pre-training, Trainer, Muon, nn.DataParallel, FSDP with one process. `make test-gpu` runs these."""
+"""Training on a GPU: pre-training, Trainer, Muon, nn.DataParallel, and FSDP in one process. `make test-gpu` runs it."""
 
 import json
 import math

@@ -29,8 +29,8 @@ def pack_any_padding(monkeypatch):
 
 
 def use_packed_kernel(monkeypatch, signature="newer"):
-    """Have `packed_kernel` return a stand-in on any device, with the signature of torch 2.10 and 2.11 ("older") or of
-    2.12 and later ("newer"). Returns a list of the options of its calls."""
+    """Have `packed_kernel` return a stand-in on any device, with the signature of torch 2.10 ("older") or of 2.11 and
+    later ("newer"). Returns a list of the options of its calls."""
     calls = []
 
     def older(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, is_causal=False, return_aux=None):
@@ -40,9 +40,12 @@ def use_packed_kernel(monkeypatch, signature="newer"):
     def newer(
         query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, return_aux=None, scale=None, window_size=(-1, -1)
     ):
-        assert window_size in ((-1, -1), (-1, 0))
+        # From torch 2.14 on, it would be computed by cuDNN without a window, or with one that is only causal.
+        assert window_size not in ((-1, -1), (-1, 0))
         calls.append({"scale": scale, "window_size": window_size})
-        is_causal = window_size == (-1, 0)
+        left, right = (-1 if size >= max_k else size for size in window_size)  # as FlashAttention's C++ does
+        assert left == -1 and right in (-1, 0)
+        is_causal = right == 0
         return attend_text_by_text(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, is_causal, scale)
 
     kernel = {"older": older, "newer": newer}[signature]

@@ -8,6 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 # Their results, or the shapes of these, are known only when the device has finished.
 READS = {"_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "_unique2", "unique_consecutive"}
+READS |= {"isin"}  # sorts the different values, from some 40 on
 
 
 def is_index_by_mask(name: str, args: tuple) -> bool:

@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from helpers.flattened import ENDS, flatten
 from helpers.packed_kernel import pack_any_padding
 from helpers.small_models import small_config
 from helpers.training_steps import CASES, CLASSES, IDS, MASKS, make_step, number_of_reads
@@ -20,6 +21,7 @@ import modeling_roformer as ours
         (lambda x: bool(x.all()), "_local_scalar_dense"),
         (lambda x: x[x > 1], "index"),
         (lambda x: x.nonzero(), "nonzero"),
+        (lambda x: torch.isin(x, x), "isin"),
         (lambda x: torch.equal(x, x.clone()), "equal"),
         (lambda x: x.tolist(), "tolist"),
         (lambda x: x.cpu(), "cpu"),
@@ -51,6 +53,12 @@ def test_leaving_out_padding_adds_one_read(head, monkeypatch):
     calls = [partial(model, IDS, **inputs, unpad_inputs=unpad) for unpad in (False, True)]
     computed, left_out = map(host_reads, calls)
     assert left_out == computed + Counter(tolist=1)
+
+
+def test_reads_of_many_texts_in_a_row():
+    """The host reads the ranges of all inputs at once, and the lengths, by which texts are grouped on a CPU."""
+    model, batch = ours.RoFormerModel(small_config()), flatten([torch.tensor([5, 6, 7])] * 100, ENDS)
+    assert host_reads(partial(model, **batch)) == {"tolist": 2}
 
 
 @pytest.mark.parametrize("cached", [True, False])

@@ -3,8 +3,9 @@
 A stand-in computes what the kernel is defined to. tests/gpu has the kernel itself.
 """
 
+import inspect
 import sys
-from functools import partial
+from functools import partial, wraps
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from modeling_roformer.unpadding import attend_packed, is_faster_packed, packed_dtype, packed_kernel
 
 HALF = torch.bfloat16
+LONGEST = 2**20  # stands for the length of the longest text
 DECODER = {"is_decoder": True, "use_cache": False}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4, "attention_factor": 1.5}
 VARIANTS = {
@@ -80,16 +82,20 @@ def test_outputs_and_gradients_are_those_of_float32(variant, batch, signature, m
     [
         ("older", "encoder", {"is_causal": False}),
         ("older", "decoder", {"is_causal": True}),
-        ("newer", "encoder", {"scale": 0.25, "window_size": (-1, -1)}),
-        ("newer", "decoder", {"scale": 0.25, "window_size": (-1, 0)}),
+        ("newer", "encoder", {"scale": 0.25, "window_size": (LONGEST, LONGEST)}),
+        ("newer", "decoder", {"scale": 0.25, "window_size": (LONGEST, 0)}),
         ("older", "yarn", {"is_causal": False}),
-        ("newer", "yarn", {"scale": 0.25 * 1.5**2, "window_size": (-1, -1)}),
+        ("newer", "yarn", {"scale": 0.25 * 1.5**2, "window_size": (LONGEST, LONGEST)}),
+        ("newer", "yarn decoder", {"scale": 0.25 * 1.5**2, "window_size": (LONGEST, 0)}),
     ],
 )
 def test_each_layer_calls_the_kernel_once(signature, variant, options, batch, monkeypatch):
+    """The window excludes no pair, but keeps torch from calling cuDNN."""
     calls = use_packed_kernel(monkeypatch, signature)
     make_model(**VARIANTS[variant]).to(HALF)(**BATCHES[batch])
-    assert calls == [options, options]
+    longest = 6 if batch == "padded" else max(LENGTHS)
+    windows = {"window_size": tuple(size and longest for size in options.get("window_size", ()))}
+    assert calls == [options | (windows if signature == "newer" else {})] * 2
 
 
 @torch.no_grad()
@@ -294,13 +300,22 @@ def test_torch_has_the_kernel(kernel_of_torch):
 
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_torchs_kernel_takes_the_arguments(is_causal, monkeypatch):
-    """On tensors without values, of which it computes the shapes."""
+    """On tensors without values, of which it computes the shapes. Without a window, torch 2.14 would call cuDNN."""
     varlen = pytest.importorskip("torch.nn.attention.varlen", reason="torch 2.9 has no kernel for packed texts")
-    monkeypatch.setattr("modeling_roformer.unpadding.packed_kernel", lambda device: varlen.varlen_attn)
+    windows = []
+
+    @wraps(varlen.varlen_attn)
+    def kernel(*args, **kwargs):
+        windows.append(kwargs.get("window_size"))
+        return varlen.varlen_attn(*args, **kwargs)
+
+    monkeypatch.setattr("modeling_roformer.unpadding.packed_kernel", lambda device: kernel)
     query, key, value = (torch.ones(22, 2, 16, dtype=HALF, device="meta", requires_grad=True) for _ in range(3))
     ends = torch.ones(6, dtype=torch.int32, device="meta")
     found = attend_packed(query, key, value, ends, 7, 0.5, is_causal)
     assert (found.shape, found.dtype) == (query.shape, HALF)
+    has_window = "window_size" in inspect.signature(varlen.varlen_attn).parameters
+    assert windows == [(7, 0 if is_causal else 7) if has_window else None]
     found.sum().backward()
     assert query.grad.shape == key.grad.shape == value.grad.shape == query.shape
 
@@ -346,6 +361,20 @@ def test_the_kernel_takes_half_precision_without_dropout(fields, dtype, dropout,
     use_packed_kernel(monkeypatch)
     config, (hidden_states, _) = small_model(**fields).config, on_gpu(dtype)
     assert packed_dtype(config, hidden_states, dropout) is found
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (8, 6), (8, 7), (8, 9), (9, 0), (10, 0), (12, 0), (12, 1)])
+@pytest.mark.parametrize("width", [192, 200, 224, 232])
+@pytest.mark.parametrize("needs_gradients", [False, True])
+def test_gradients_of_wide_heads_are_left_to_sdpa_where_it_does_not_take_flash_attention(
+    capability, width, needs_gradients, kernel_of_torch
+):
+    """By torch's own condition: compute capability 8.6 to 8.9 and 12, heads of 193 to 224."""
+    kernel_of_torch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    config, (hidden_states, _) = small_model(hidden_size=2 * width).config, on_gpu()
+    lacks = capability in [(8, 6), (8, 7), (8, 9), (12, 0), (12, 1)] and width in (200, 224)
+    with torch.set_grad_enabled(needs_gradients):
+        assert packed_dtype(config, hidden_states, 0.0) is (None if lacks and needs_gradients else HALF)
 
 
 @pytest.mark.parametrize("implementation", ["eager", "flex_attention", "flash_attention_2"])
