@@ -65,7 +65,9 @@ def read_arguments() -> argparse.Namespace:
     add("--trials-only", action="store_true", help="stop after the trials")
     add("--save-steps", type=int, default=500, help="steps between checkpoints, and between evaluations")
     add("--logging-steps", type=int, default=50, help="steps between log entries")
-    add("--device-tokens", type=int, default=16_384, help="maximum number of tokens that a device computes at once")
+    add(
+        "--device-tokens", type=int, help="tokens that a device computes at once; default: by a GPU's memory, or 16,384"
+    )
     add("--bf16", action=argparse.BooleanOptionalAction, default=False, help="bfloat16 autocast")
     return parser.parse_args()
 

@@ -47,7 +47,7 @@ def answer_question(served: ServedModel, question: str, context: str) -> tuple[l
         outputs = served.model(**{name: ids.to(served.model.device) for name, ids in inputs.items()})
         inside = [place for place, part in enumerate(encoded.sequence_ids(i)) if part == 1]
         logits = torch.stack([outputs.start_logits[0, inside], outputs.end_logits[0, inside]])
-        windows.append(([offsets[place] for place in inside], logits.double().cpu()))
+        windows.append(([offsets[place] for place in inside], logits.cpu().double()))  # not every GPU has float64
 
     total = torch.cat([logits for _, logits in windows], dim=1).logsumexp(1, keepdim=True)
     scores: dict[tuple[int, int], float] = {}

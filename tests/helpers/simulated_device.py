@@ -23,9 +23,12 @@ class OnDevice(torch.Tensor):
     """A tensor on the device; `values` are those that the CPU computes."""
 
     waits: Counter = Counter()
+    has_float64 = True
 
     @staticmethod
     def __new__(cls, values: torch.Tensor):
+        if values.dtype == torch.float64 and not cls.has_float64:
+            raise TypeError("the device has no float64")
         layout = {"strides": values.stride(), "storage_offset": values.storage_offset()}
         return torch.Tensor._make_wrapper_subclass(cls, values.shape, **layout, dtype=values.dtype, device=f"{NAME}:0")
 
@@ -45,7 +48,15 @@ class OnDevice(torch.Tensor):
 
 
 class SimulatedDevice(TorchDispatchMode):
-    """A block in which tensors may be made on the device. `waits` counts operations by name for which a host waits."""
+    """A block in which tensors may be made on the device. `waits` counts operations by name for which a host waits.
+
+    Args:
+        has_float64: whether the device computes in float64.
+    """
+
+    def __init__(self, has_float64: bool = True):
+        super().__init__()
+        OnDevice.has_float64 = has_float64
 
     def __enter__(self):
         self.waits = OnDevice.waits = Counter()

@@ -72,6 +72,50 @@ def test_waits_are_counted(reading, waits, device):
     assert device.waits.total() == waits
 
 
+@pytest.fixture
+def device_without_float64(monkeypatch):
+    monkeypatch.setattr("modeling_roformer.rotary._kept", {})
+    for module in ("rotary", "linear_feature_maps", "triplet_matching"):
+        monkeypatch.setattr(f"modeling_roformer.{module}.has_float64", lambda device: device.type != NAME)
+    with SimulatedDevice(has_float64=False) as device:
+        yield device
+
+
+def test_float64_is_refused_where_a_device_has_none(device_without_float64):
+    with pytest.raises(TypeError, match="float64"):
+        torch.zeros(3, device=NAME).double()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_training_step_without_float64(case, device_without_float64):
+    model, inputs = make_step(case, dropout=0.0)
+    expected = loss_and_gradients(model, inputs)
+    model.zero_grad()
+    model, inputs = model.to(NAME), to_device(inputs)
+    model.tie_weights()
+    for one, other in zip(loss_and_gradients(model, inputs), expected, strict=True):
+        assert_same(one, other)
+
+
+def test_random_features_are_redrawn_without_float64(device_without_float64):
+    model, inputs = make_step("RoFormerModel Performer", dropout=0.0)
+    model.config.linear_redraw_interval = 1
+    model, inputs = model.to(NAME), to_device(inputs)
+    first = on_cpu(model.encoder.layer[0].attention.self.feature_map.projection).clone()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        loss_and_gradients(model, inputs)
+        optimizer.step()
+    assert not torch.equal(on_cpu(model.encoder.layer[0].attention.self.feature_map.projection), first)
+
+
+def test_similar_vectors_are_ranked_without_float64(device_without_float64):
+    model = small_model("RoFormerForTripletMatching", triplet_scorer="bi")
+    vectors = torch.eye(3)
+    values, indices = model.rank(vectors[1], vectors.to(NAME))
+    assert (on_cpu(values).tolist(), on_cpu(indices).tolist()) == ([1, 0, 0], [1, 0, 2])
+
+
 @pytest.mark.parametrize(("case", "mask"), STEPS)
 def test_a_training_step(case, mask, device):
     model, inputs = make_step(case, mask, dropout=0.0)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from helpers import page_models
 from helpers.messages import refused
+from torch.overrides import TorchFunctionMode
 
 import modeling_roformer as package
 from modeling_roformer.serving.errors import ServingError
@@ -77,3 +78,25 @@ def test_the_best_spans_are_found(served, monkeypatch, longest):
 def test_texts_without_an_answer_are_refused(served, texts, facts):
     with refused(ServingError, *facts):
         answer_question(served, *texts)
+
+
+class FromCPU(TorchFunctionMode):
+    """A block in which only copies on the CPU become float64, which not every GPU has."""
+
+    def __init__(self):
+        super().__init__()
+        self.copies = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        name = getattr(func, "__name__", "")
+        assert name != "double" or any(args[0] is x for x in self.copies)
+        result = func(*args, **(kwargs or {}))
+        if name == "cpu":
+            self.copies.append(result)
+        return result
+
+
+def test_logits_become_float64_on_the_cpu(served):
+    with FromCPU() as mode:
+        answer_question(served, QUESTION, CONTEXT)
+    assert mode.copies

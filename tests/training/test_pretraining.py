@@ -264,6 +264,37 @@ def test_bfloat16_is_the_default_where_a_gpu_has_it(run, tmp_path, monkeypatch):
         run(tmp_path / "default", stage)
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+def test_batches_are_copied_ahead_where_that_is_right(ahead, run, tmp_path, monkeypatch):
+    """On Apple's GPUs such copies can be wrong without an error."""
+    trainers = []
+
+    class Watched(StageTrainer):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            trainers.append(self)
+
+    monkeypatch.setattr("modeling_roformer.training.pretraining.pretrain.StageTrainer", Watched)
+    monkeypatch.setattr("modeling_roformer.training.pretraining.pretrain.COPIES_AHEAD", ahead)
+    run(tmp_path / "run", [Stage(32, 4, 1, 1e-3)])
+    (trainer,) = trainers
+    assert trainer.accelerator.non_blocking == ahead
+
+
+@pytest.mark.parametrize("has_float64", [False, True])
+def test_means_are_in_float64_where_the_device_has_it(has_float64, monkeypatch):
+    dtypes = []
+
+    def reduce(values, how):
+        dtypes.append(values.dtype)
+        return values
+
+    monkeypatch.setattr("modeling_roformer.training.pretraining.stage_trainer.has_float64", lambda device: has_float64)
+    trainer = SimpleNamespace(accelerator=SimpleNamespace(device=torch.device("cpu"), reduce=reduce))
+    assert StageTrainer._mean(trainer, [3.0, 5], 4) == [0.75, 1.25]
+    assert dtypes == [torch.float64 if has_float64 else torch.float32]
+
+
 def test_bad_settings_are_refused_before_anything_begins(run, tmp_path, monkeypatch):
     with refused(TrainingError, "12,000", 500, "`roformer vocab-init`"):
         run(tmp_path / "run", model=make_model(vocab_size=500))

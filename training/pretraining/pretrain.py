@@ -28,7 +28,7 @@ from modeling_roformer.output.console import no_transformers_bar
 
 from ..comparing.curves import draw_curves, read_logs
 from ..errors import TrainingError
-from ..runs.device import ON_CPU, default_device_tokens, has_bfloat16, processes
+from ..runs.device import COPIES_AHEAD, ON_CPU, default_device_tokens, has_bfloat16, processes
 from ..runs.length import with_trained_length
 from ..runs.run_folder import Run, last_checkpoint, start_run, write_json
 from .documents import Corpus
@@ -63,7 +63,7 @@ def pretrain(
         held_out: documents for `eval_loss` and `eval_accuracy`; 15 % of their words are replaced by [MASK].
         seed: seed of order, masks and dropout.
         device_tokens: maximum number of tokens that a device computes at once; larger batches are accumulated. None
-            for what the memory of a GPU allows, or 16,384 on other devices.
+            for what the memory of a GPU allows beside the weights and the optimiser's state, or 16,384 on a CPU.
         resume: whether to resume a run in `output` that was stopped.
         arguments: fields of `TrainingArguments`: `torch_compile`, `save_steps`, `logging_steps` … `bf16` is True by
             default on a GPU that has bfloat16.
@@ -81,7 +81,7 @@ def pretrain(
             "the tokenizer's vocabulary with `roformer vocab-init`"
         )
     if device_tokens is None:
-        device_tokens = default_device_tokens(model.config.num_hidden_layers, model.config.hidden_size)
+        device_tokens = default_device_tokens(model)
     bf16 = has_bfloat16() and not arguments.get("fp16")
     if arguments.get("bf16") is None and (bf16 or "bf16" in arguments):  # what was not given is not recorded
         arguments["bf16"] = bf16
@@ -144,8 +144,8 @@ def _train_stage(
         "use_cpu": ON_CPU,
         "ddp_find_unused_parameters": getattr(model.config, "add_pooling_layer", False),  # only a pooler is unused
         "dataloader_num_workers": 0 if ON_CPU else 2,
-        "dataloader_pin_memory": not ON_CPU,
-        "accelerator_config": {"non_blocking": not ON_CPU},  # otherwise each copy of a batch waits for the device
+        "dataloader_pin_memory": COPIES_AHEAD,
+        "accelerator_config": {"non_blocking": COPIES_AHEAD},  # otherwise each copy of a batch waits for the device
     }
     arguments = TrainingArguments(str(folder), **settings | arguments)
     arguments._n_gpu = min(1, arguments.n_gpu)  # use torchrun for several GPUs; DataParallel is not supported

@@ -6,6 +6,8 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import Trainer, TrainerCallback
 
+from modeling_roformer.inputs import has_float64, nonzero
+
 from ..runs.finite_callback import FiniteCallback
 from .masking import IGNORED
 from .muon import MuonAndAdamW
@@ -44,7 +46,9 @@ class StageTrainer(Trainer):
 
     def _mean(self, sums: Sequence[float], number: float) -> list[float]:
         """Return the sums over all processes, divided by the number over all processes."""
-        values = torch.tensor([*map(float, sums), float(number)], dtype=torch.float64, device=self.accelerator.device)
+        device = self.accelerator.device
+        dtype = torch.float64 if has_float64(device) else torch.float32
+        values = torch.tensor([*map(float, sums), float(number)], dtype=dtype, device=device)
         *sums, number = self.accelerator.reduce(values, "sum").tolist()
         return [value / number for value in sums]
 
@@ -78,7 +82,7 @@ def _labels(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     The host knows how many there are from the logits. Indexing by a mask would wait for the device to count them.
     """
     labels = labels.flatten()
-    return labels[torch.nonzero_static(labels != IGNORED, size=len(logits)).squeeze(1)]
+    return labels[nonzero(labels != IGNORED, len(logits)).squeeze(1)]
 
 
 class _LastStep(TrainerCallback):
