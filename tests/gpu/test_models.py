@@ -226,6 +226,53 @@ def test_heads_that_the_kernel_cannot_take_have_sdpa(width, number, kernel_calls
     assert len(kernel_calls) == number
 
 
+@pytest.mark.parametrize("width", [64, 128, 192])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_packed_texts_of_ordinary_sizes(is_causal, width, kernel_calls):
+    """130 to 1,000 tokens: outputs and gradients of the kernel are those of SDPA in float32."""
+    fields = {"hidden_size": 2 * width, "is_decoder": is_causal, "use_cache": False, "initializer_range": 0.1}
+    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    model = small_model(**fields, **dropout).cuda().train()
+    mask = (torch.arange(1000) < torch.tensor([1000, 130, 517, 256])[:, None]).long().cuda()
+    ids = torch.randint(5, 100, mask.shape, generator=torch.Generator().manual_seed(3)).cuda() * mask
+    weights = torch.randn(int(mask.sum()), 2 * width, generator=torch.Generator().manual_seed(4)).cuda()
+    results = []
+    for dtype in (torch.float32, torch.bfloat16):
+        model.zero_grad()
+        with torch.autocast("cuda", dtype, enabled=dtype != torch.float32):
+            outputs = model(ids, mask).last_hidden_state[mask.bool()]
+        (outputs.float() * weights).sum().backward()
+        gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+        results.append((outputs.detach(), gradients))
+    assert kernel_calls == [int(mask.sum())] * 2
+    assert_near(results[1][0], results[0][0].cpu())
+    for name, x in results[0][1].items():
+        if "key.bias" not in name and "Norm" not in name:  # sums that cancel, or that torch rounds
+            assert_near(results[1][1][name], x.cpu(), share=0.1)
+
+
+def test_a_thousand_numbers_of_tokens_take_no_more_memory_than_one(kernel_calls):
+    """From torch 2.14 on, cuDNN would keep a plan for each of them; it is called where there is no window."""
+    model = small_model(hidden_size=128, initializer_range=0.1).cuda().bfloat16()
+
+    def run(tokens):
+        """Train on two texts in a row."""
+        places = torch.arange(tokens, device="cuda")[None]
+        positions = torch.where(places < tokens // 3, places, places - tokens // 3)
+        model(torch.full_like(places, 5), position_ids=positions).last_hidden_state.float().sum().backward()
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        run(1200)
+    kernels = {event.key.lower() for event in profile.key_averages()}
+    assert any("flash" in name for name in kernels) and not any("cudnn" in name for name in kernels)
+    free = torch.cuda.mem_get_info()[0]
+    for tokens in range(200, 1200):
+        run(tokens)
+    torch.cuda.synchronize()
+    assert len(kernel_calls) == 2 * 1001
+    assert free - torch.cuda.mem_get_info()[0] < 2**28
+
+
 def test_attention_that_is_dropped_out_has_sdpa(kernel_calls):
     model, batch = small_model(attention_probs_dropout_prob=0.5, hidden_dropout_prob=0.0), on_gpu(BATCH)
     model = model.cuda().bfloat16().train()

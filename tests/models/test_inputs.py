@@ -8,6 +8,7 @@ from helpers.messages import refused
 from helpers.small_models import small_config
 
 import modeling_roformer as ours
+from modeling_roformer.inputs import nonzero
 
 IDS = torch.tensor([[2, 7, 8, 3], [2, 9, 3, 0]])
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
@@ -91,3 +92,14 @@ def test_a_class_of_ones_own_takes_what_its_constructor_takes():
 
     mine = copy.deepcopy(Mine(small_config(**FIELDS), width=5, depth=2))
     assert (mine.width, mine.others) == (5, {"depth": 2})
+
+
+def test_indices_on_an_apple_gpu_are_found_without_a_kernel_that_older_versions_of_torch_lack(monkeypatch):
+    mask, indices = torch.tensor([[True, False], [True, True]]), [[0, 0], [1, 0], [1, 1]]
+    assert nonzero(mask, 3).tolist() == indices
+
+    class OnAppleGPU(torch.Tensor):
+        device = torch.device("mps")
+
+    monkeypatch.delattr(torch, "nonzero_static")
+    assert nonzero(mask.as_subclass(OnAppleGPU), 3).tolist() == indices
