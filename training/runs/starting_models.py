@@ -1,4 +1,4 @@
-"""Tokenizers and models from which training starts, and their learning rate."""
+"""Tokenizers and models that training starts from, and their learning rate."""
 
 from pathlib import Path
 
