@@ -14,6 +14,11 @@ BENCH := $(VENV)/bench
 STAMPS := $(PACKAGE) $(TOOLS) $(RAY) $(BROWSER) $(DIST) $(SITE) $(BENCH)
 
 PIP := $(VENV)/bin/python -m pip --quiet --disable-pip-version-check
+# Install packages by uv into the environment $(1), with the arguments $(2). UV_TORCH_BACKEND names an index of its own; where
+# that cannot be reached, the torch of the package index is taken.
+BY_UV = { $(1)/bin/uv pip install --quiet --python $(1)/bin/python $(2) || { test -n "$$UV_TORCH_BACKEND" && echo "uv failed: \
+	the torch of the package index is tried, without UV_TORCH_BACKEND=$$UV_TORCH_BACKEND" >&2 && env -u UV_TORCH_BACKEND \
+	$(1)/bin/uv pip install --quiet --python $(1)/bin/python $(2); }; }
 # Make a temporary folder, for the commands that follow in the same line of a recipe.
 IN_FOLDER = folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT
 
@@ -59,12 +64,12 @@ CLIENTS := .venv-clients
 test-clients: $(CLIENTS)/installed
 	OMP_NUM_THREADS=1 $(CLIENTS)/bin/python -m pytest -m clients -rs tests/clients
 
+$(CLIENTS)/installed: WITH := --editable '.[train,embed,sentence-transformers]'
 $(CLIENTS)/installed: setup.cfg pyproject.toml constraints.txt tests/clients/requirements.txt
 	@echo "installing into $(CLIENTS), which takes a few minutes"
 	@test -x $(CLIENTS)/bin/python || $(PYTHON) -m venv $(CLIENTS)
 	@$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement '$(CONSTRAINTS)' uv
-	@$(CLIENTS)/bin/uv pip install --quiet --python $(CLIENTS)/bin/python --constraint '$(CONSTRAINTS)' \
-		--requirement tests/clients/requirements.txt --editable '.[train,embed,sentence-transformers]'
+	@$(call BY_UV,$(CLIENTS),--constraint '$(CONSTRAINTS)' --requirement tests/clients/requirements.txt $(WITH))
 	@touch $@
 
 # The lowest versions that setup.cfg promises, installed by uv into an environment of their own. Those that CONSTRAINTS pins are
@@ -77,19 +82,25 @@ test-floors: test-floors-quick
 test-floors-quick: $(FLOORS)/installed
 	OMP_NUM_THREADS=1 $(FLOORS)/bin/python -m pytest -n 2 -m '' tests/installation/test_floors.py $$(sed -n 's/^[a-z].* //p' tests/floors.txt)
 
-# The newest of everything, without the extra `train`, which is bound to older versions: the tests of tests/floors.txt that do not
-# need it, in an environment of their own.
+# The newest of everything, torch too, without the extra `train`, which is bound to older versions: the tests of tests/floors.txt
+# that do not need it, in an environment of their own. On Linux torch brings 6 GB of CUDA, unless UV_TORCH_BACKEND=cpu is set. Where
+# the newest cannot be installed, the versions of CONSTRAINTS are kept.
 NEWEST := .venv-newest
 test-newest: $(NEWEST)/installed
 	OMP_NUM_THREADS=1 $(NEWEST)/bin/python -m pytest -n 2 -m '' $$(sed -n '/extra `train`:/q; s/^[a-z].* //p' tests/floors.txt)
 
 $(FLOORS)/installed: WITH := --resolution lowest-direct --editable '.[test]'
 $(NEWEST)/installed: WITH := --editable '.[keras,sentence-transformers,export,embed]' hypothesis pytest pytest-xdist
+$(FLOORS)/installed $(NEWEST)/installed: IN_PIP = $(@D)/bin/python -m pip install --quiet --disable-pip-version-check
+$(FLOORS)/installed $(NEWEST)/installed: PINNED = $(IN_PIP) --no-deps --requirement '$(CONSTRAINTS)' uv \
+	&& $(call BY_UV,$(@D),--constraint '$(CONSTRAINTS)' $(WITH))
+$(FLOORS)/installed: INSTALL = $(PINNED)
+$(NEWEST)/installed: INSTALL = { $(IN_PIP) uv && $(call BY_UV,$(@D),$(WITH)); } \
+	|| { echo "the newest torch was not installed: that of $(CONSTRAINTS) is taken" >&2; $(PINNED); }
 $(FLOORS)/installed $(NEWEST)/installed: setup.cfg pyproject.toml constraints.txt
 	@echo "installing into $(@D), which takes a minute or two"
 	@rm -rf $(@D) && $(PYTHON) -m venv $(@D)
-	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement '$(CONSTRAINTS)' uv
-	@$(@D)/bin/uv pip install --quiet --python $(@D)/bin/python --constraint '$(CONSTRAINTS)' $(WITH)
+	@$(INSTALL)
 	@touch $@
 
 # The tests of the rotary kernel on a CPU, by Triton's interpreter and compiler. torch for CUDA brings this version of Triton. It
@@ -106,7 +117,7 @@ $(TRITON)/installed: constraints.txt
 
 # The tests marked `cuda`, in an environment of their own with torch for CUDA: that of the package index,
 # or with UV_TORCH_BACKEND=auto the one that fits the driver. GPU_PYTHON=python3 takes a Python that has all of it, and installs
-# nothing. They have not run on a GPU yet.
+# nothing. They have not run on a GPU yet: the figures of one in docs/figures.md were measured by hand.
 GPU := .venv-gpu
 GPU_PYTHON ?= $(GPU)/bin/python
 GPU_READY := has-gpu $(if $(filter $(GPU)/bin/python,$(GPU_PYTHON)),$(GPU)/installed)
@@ -117,7 +128,7 @@ test-gpu: $(GPU_READY)
 	OMP_NUM_THREADS=4 $(GPU_PYTHON) -m pytest -n 4 -rs -m cuda tests/gpu
 
 # Measure the figures of a GPU, print them, and keep them in GPU_FIGURES, by default build/figures-gpu. GPU_PYTHON is that of
-# test-gpu. The sizes are chosen for 4 minutes on an H100, which has not run it yet. GPU_DEVICE=cpu QUICK=1 tries every step with
+# test-gpu. The sizes are chosen for 4 minutes on an H100; no GPU has run it yet. GPU_DEVICE=cpu QUICK=1 tries every step with
 # small models, without a GPU.
 GPU_DEVICE ?= cuda
 figures-gpu: $(if $(filter cuda,$(GPU_DEVICE)),$(GPU_READY))
@@ -131,7 +142,7 @@ $(GPU)/installed: setup.cfg pyproject.toml constraints.txt
 	@echo "installing into $(GPU), which takes a few minutes: torch for CUDA has gigabytes"
 	@test -x $(GPU)/bin/python || $(PYTHON) -m venv $(GPU)
 	@$(GPU)/bin/python -m pip install --quiet --disable-pip-version-check uv
-	@$(GPU)/bin/uv pip install --quiet --python $(GPU)/bin/python --constraint '$(CONSTRAINTS)' --editable '.[test]'
+	@$(call BY_UV,$(GPU),--constraint '$(CONSTRAINTS)' --editable '.[test]')
 	@touch $@
 
 # Every command and Python block of README.md and docs/, as a user types them who installed the wheel. The environment takes the
@@ -218,15 +229,18 @@ $(BROWSER): EXTRA := [test,lint,page,browser]
 $(DIST): EXTRA := [test,lint,dist]
 $(SITE): EXTRA := [test,lint,site]
 $(BENCH): EXTRA := [test,lint,bench]
-# pip takes the torch of the package index, which brings CUDA on Linux. UV_TORCH_BACKEND=cpu has uv take the one for CPUs.
-INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
-ifdef UV_TORCH_BACKEND
-INSTALL := $(INSTALL) uv && $(VENV)/bin/uv pip install --quiet --python $(VENV)/bin/python
-endif
+# pip takes the torch of the package index, which brings CUDA on Linux. UV_TORCH_BACKEND=cpu has uv take the one for CPUs, from an
+# index of its own; where that cannot be reached, pip installs.
+PACKAGES = --constraint '$(CONSTRAINTS)' --editable '.$(EXTRA)'
 $(STAMPS): setup.cfg pyproject.toml constraints.txt
 	@echo "installing into $(VENV), which takes a few minutes the first time"
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	@$(INSTALL) --constraint '$(CONSTRAINTS)' --editable '.$(EXTRA)'
+ifdef UV_TORCH_BACKEND
+	@{ $(PIP) install uv && $(VENV)/bin/uv pip install --quiet --python $(VENV)/bin/python $(PACKAGES); } \
+		|| { echo "uv failed: pip installs, without UV_TORCH_BACKEND=$(UV_TORCH_BACKEND)" >&2; $(PIP) install $(PACKAGES); }
+else
+	@$(PIP) install $(PACKAGES)
+endif
 	@touch $(PACKAGE) $@
 
 # What the targets above make, and nothing else: build/figures stays too, which holds models that took hours to train.
