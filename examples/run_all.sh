@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Run every example with a setting of seconds, for `make examples`. The commands for real data are the same. Outputs are in a
+# Run every example with a setting of seconds, for `make acceptance`. The commands for real data are the same. Outputs are in a
 # temporary folder, or in the folder given as the argument.
 set -euo pipefail
 examples=$(cd "$(dirname "$0")" && pwd)

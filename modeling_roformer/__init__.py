@@ -33,15 +33,16 @@ __version__ = "0.3.0"
 # In a source tree these folders lie beside this one; an installation has them inside. A Python that is started in the
 # tree finds this folder before any installation.
 _TREE = Path(__file__).resolve().parent.parent
-_ROOMS = {f"{__name__}.{room}" for room in ("conversion", "model_cards", "serving", "tokenization", "training")}
 
 
 class _RoomFinder:
-    """Import finder for the rooms of a source tree, and for no other folder beside them."""
+    """Import finder for the rooms of a source tree: the folders beside this one that have an `__init__.py`."""
 
     @staticmethod
     def find_spec(name: str, path=None, target=None) -> ModuleSpec | None:
-        return PathFinder.find_spec(name, [str(_TREE)]) if name in _ROOMS else None
+        package, _, room = name.rpartition(".")
+        is_room = package == __name__ != room and (_TREE / room / "__init__.py").is_file()
+        return PathFinder.find_spec(name, [str(_TREE)]) if is_room else None
 
 
 if not Path(__file__).with_name("tokenization").exists() and (_TREE / "setup.cfg").is_file():

@@ -3,7 +3,6 @@
 import ast
 import re
 import shutil
-from configparser import ConfigParser
 from pathlib import Path
 
 from mkdocs.structure.files import File
@@ -15,11 +14,10 @@ IMPORT = re.compile(r"^from (modeling_roformer\.[\w.]+) import (.+)$", re.MULTIL
 
 
 def package_folders() -> dict[str, Path]:
-    """Return the folder of each part of the package, as setup.cfg's `package_dir` maps them."""
-    settings = ConfigParser()
-    settings.read(REPOSITORY / "setup.cfg", encoding="utf-8")
-    lines = settings["options"]["package_dir"].strip().splitlines()
-    return {name.strip(): REPOSITORY / folder.strip() for name, _, folder in (line.partition("=") for line in lines)}
+    """Return the folder of each room of the package, by the name under which it is imported."""
+    rooms = {file.parent.name: file.parent for file in REPOSITORY.glob("*/__init__.py")}
+    package = rooms.pop("modeling_roformer")
+    return {package.name: package} | {f"{package.name}.{room}": folder for room, folder in rooms.items()}
 
 
 def exported_names(file: Path) -> list[str]:

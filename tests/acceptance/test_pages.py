@@ -2,7 +2,7 @@
 
 Each page has an empty folder outside the clone, with copies of the files that its blocks name. Each command runs in a
 process of its own; the Python blocks of a page run one after the other in one process, in which names persist.
-Blocks marked with an extra belong to other targets of the Makefile; those of Ray run here, in `make test-ray`.
+Blocks marked with an extra belong to other targets of the Makefile; those of Ray run here, in `make test-slow`.
 """
 
 import json

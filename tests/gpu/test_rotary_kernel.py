@@ -1,4 +1,4 @@
-"""The rotary kernel against the formula in float64: on a GPU by `make test-gpu`, and by `make test-triton` on a CPU, in
+"""The rotary kernel against the formula in float64: on a GPU by `make test-gpu`, and by `make test-slow` on a CPU, in
 Triton's interpreter."""
 
 import json

@@ -13,14 +13,13 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 import yaml
-from helpers.paths import REPOSITORY
+from helpers.paths import REPOSITORY, ROOMS
 
 from modeling_roformer import __version__
 
 NAME = f"modeling_roformer-{__version__}"
 SETTINGS = ConfigParser()
 SETTINGS.read(REPOSITORY / "setup.cfg", encoding="utf-8")
-FOLDERS = dict(re.findall(r"(\S+) = (\S+)", SETTINGS["options"]["package_dir"]))
 BESIDE = {
     "setup.py",
     "setup.cfg",
@@ -76,7 +75,7 @@ def wheel(sdist, tmp_path_factory) -> Path:
 def package_files(tree: Path) -> set[tuple[str, str]]:
     """Return the place of each file of the package in the tree, and where an installation has it."""
     found = {(f"{module}.py",) * 2 for module in SETTINGS["options"]["py_modules"].split()}
-    for package, folder in FOLDERS.items():
+    for package, folder in ROOMS.items():
         for file in (tree / folder).rglob("*"):
             if file.is_file() and file.suffix != ".pyc":
                 inside = file.relative_to(tree / folder)

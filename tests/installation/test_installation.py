@@ -1,26 +1,33 @@
 """The package is found from the clone and from elsewhere, installed or not, and an installation holds all of it."""
 
-import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import venv
-from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
-from helpers.paths import REPOSITORY
+from helpers.paths import REPOSITORY, ROOMS
 from helpers.spaces import make_space
 
 from modeling_roformer import __version__
 
 NAME = "modeling_roformer"
-SETTINGS = ConfigParser()
-SETTINGS.read(REPOSITORY / "setup.cfg", encoding="utf-8")
-# Where each part of the package lies in the tree; the others lie in their parent.
-FOLDERS = dict(re.findall(r"(\S+) = (\S+)", SETTINGS["options"]["package_dir"]))
-ROOMS = sorted(set(FOLDERS) - {NAME})
+
+
+def package_folders() -> dict[str, str]:
+    """Return where each package lies in the tree: each room, and each folder in it that has Python files."""
+    found = {}
+    for package, room in ROOMS.items():
+        for file in (REPOSITORY / room).rglob("*.py"):
+            inside = file.parent.relative_to(REPOSITORY / room)
+            found[".".join((package, *inside.parts))] = str(Path(room, inside))
+    return found
+
+
+FOLDERS = package_folders()
+PACKAGES = sorted(set(FOLDERS) - {NAME})
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +39,8 @@ def clone(tmp_path_factory) -> Path:
     return clone
 
 
-def ordinary_place(room: str, site_packages: Path) -> Path:
-    return site_packages / room.replace(".", "/")
+def ordinary_place(package: str, site_packages: Path) -> Path:
+    return site_packages / package.replace(".", "/")
 
 
 def install(clone: Path, target: Path, *how: str) -> Path:
@@ -86,19 +93,19 @@ from importlib.util import find_spec
 
 @pytest.mark.parametrize("started_in", ["the clone", "elsewhere"])
 @pytest.mark.parametrize("installed", ["ordinary", "editable", "not at all"])
-def test_every_room_is_found_and_no_other_folder_of_the_clone(installed, started_in, clone, tmp_path, request):
+def test_every_folder_is_found_and_no_other_folder_of_the_clone(installed, started_in, clone, tmp_path, request):
     folder = {"the clone": clone, "elsewhere": tmp_path}[started_in]
     installation = clone if installed == "not at all" else request.getfixturevalue(installed)  # clone: as PYTHONPATH
     others = [f"{NAME}.{name}" for name in ("tests", "docs", "benchmarks", "examples", NAME)]
     for name in ("tests", "benchmarks"):  # which the fixture leaves out
         (clone / name).mkdir(exist_ok=True)
-    code = f"{QUICK}for room in {ROOMS}: print(find_spec(room).origin)\nprint(*map(find_spec, {others}))"
+    code = f"{QUICK}for package in {PACKAGES}: print(find_spec(package).origin)\nprint(*map(find_spec, {others}))"
     *found, importable = python(code, folder, installation).splitlines()
     assert importable.split() == ["None"] * len(others)
     if installed == "ordinary" and started_in == "elsewhere":
-        expected = [ordinary_place(room, installation) for room in ROOMS]
+        expected = [ordinary_place(package, installation) for package in PACKAGES]
     else:
-        expected = [clone / FOLDERS[room] for room in ROOMS]
+        expected = [clone / FOLDERS[package] for package in PACKAGES]
     assert [Path(origin).parent for origin in found] == expected
 
 
@@ -137,11 +144,6 @@ def test_a_space_carries_the_package_and_nothing_of_this_machine(tmp_path):
     assert found == f"{space / NAME / '__init__.py'} {__version__}\n"
     for file in space.rglob("*"):
         assert not file.is_file() or str(tmp_path).encode() not in file.read_bytes() or file.suffix == ".pyc", file
-
-
-def test_every_folder_of_code_is_a_room():
-    packages = {path.parent.name for path in REPOSITORY.glob("[a-z]*/__init__.py")}
-    assert packages == {Path(folder).parts[0] for folder in FOLDERS.values()}
 
 
 @pytest.mark.parametrize("target", ["demo", "test"])

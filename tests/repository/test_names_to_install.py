@@ -1,6 +1,7 @@
 """No file tells anyone to install a package by a name that is not its owner's: it would run code on their machine."""
 
 import re
+import tomllib
 from configparser import ConfigParser
 
 import pytest
@@ -8,6 +9,7 @@ from helpers.paths import REPOSITORY
 
 SETTINGS = ConfigParser()
 SETTINGS.read(REPOSITORY / "setup.cfg", encoding="utf-8")
+GROUPS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]
 # What the scripts that made the fixtures were run with, and what the Makefile installs by itself.
 PEERS = {"bert4keras", "roformer", "tensorflow-cpu", "tf-keras", "triton", "uv"}
 _SPACE = r"(?:[ \t]|\\\n)+"  # a backslash ends a line that goes on in the next
@@ -43,7 +45,8 @@ def names_in(requirements: str) -> set[str]:
 
 OURS = normal(SETTINGS["metadata"]["name"])
 EXTRAS = {name: names_in(lines) for name, lines in SETTINGS["options.extras_require"].items()}
-KNOWN = names_in(SETTINGS["options"]["install_requires"]).union(*EXTRAS.values()) - {OURS} | PEERS
+OF_GROUPS = names_in("\n".join(requirement for group in GROUPS.values() for requirement in group))
+KNOWN = names_in(SETTINGS["options"]["install_requires"]).union(OF_GROUPS, *EXTRAS.values()) - {OURS} | PEERS
 
 
 def commands(text: str) -> list[list[str]]:
@@ -113,6 +116,7 @@ def test_no_list_of_requirements_names_this_package():
     assert "examples/space/requirements.txt" in lists
     for place in lists:
         assert OURS not in names_in(FILES[place]), place
+    assert OURS not in OF_GROUPS
     # Of itself the package asks for no more than extras, which pip finds in what it is installing.
     for lines in [SETTINGS["options"]["install_requires"], *SETTINGS["options.extras_require"].values()]:
         for line in lines.splitlines():

@@ -43,7 +43,7 @@ def test_every_step_is_a_target_of_the_makefile_or_makes_the_release():
 def test_ci_runs_the_targets_of_the_local_script():
     local = set(re.findall(r"\bmake ([\w-]+)", (REPOSITORY / ".ci" / "run").read_text(encoding="utf-8")))
     remote = targets_of(commands("ci.yml") | commands("build.yml"))
-    assert local == remote - {"test-floors"} | {"test-floors-quick"}  # a part of it
+    assert local == remote
 
 
 def test_python_versions_begin_with_the_lowest_that_the_package_takes():

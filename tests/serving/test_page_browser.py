@@ -1,4 +1,4 @@
-"""The page in a real browser (`make test-page`)."""
+"""The page in a real browser (`make test-slow`)."""
 
 import os
 import re
@@ -22,7 +22,7 @@ from modeling_roformer.serving.page.abilities import abilities_of
 from modeling_roformer.serving.page.examples import CHINESE
 
 pytestmark = pytest.mark.page
-_WHY = "the extras page and browser are not installed: make test-page"
+_WHY = "the extras page and browser are not installed: make test-slow"
 playwright = pytest.importorskip("playwright.sync_api", reason=_WHY)
 httpx, _ = (pytest.importorskip(name, reason=_WHY) for name in ("httpx", "uvicorn"))  # Gradio brings them
 if find_spec("gradio") is None:

@@ -18,7 +18,7 @@ import modeling_roformer as package
 from modeling_roformer.conversion import convert
 
 pytestmark = pytest.mark.page
-_WHY = "the extra page is not installed: make test-page"
+_WHY = "the extra page is not installed: make test-slow"
 _, httpx, gradio_client = (pytest.importorskip(name, reason=_WHY) for name in ("uvicorn", "httpx", "gradio_client"))
 from helpers.page_server import PageProcess  # noqa: E402, needs uvicorn
 

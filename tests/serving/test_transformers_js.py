@@ -1,4 +1,4 @@
-"""Exported folders in transformers.js under Node (`make test-js`): every cell of the table in docs/serving.md."""
+"""Exported folders in transformers.js under Node (`make test-slow`): every cell of the table in docs/serving.md."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ MISSING = next(
         reason
         for reason, is_so in {
             "there is no node": shutil.which("node") is None,
-            "transformers.js is not installed: make test-js": not (PACKAGE / "node_modules").is_dir(),
+            "transformers.js is not installed: make test-slow": not (PACKAGE / "node_modules").is_dir(),
         }.items()
         if is_so
     ),

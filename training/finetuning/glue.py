@@ -59,7 +59,7 @@ def read_glue(name: str, source: str | Path) -> datasets.DatasetDict:
             replaces a missing dev.tsv. Or a data set with the tasks as
             configurations, such as `nyu-mll/glue`.
 
-    Raises a TrainingError that names the source: a file, a column or a text is missing, or a label is unknown.
+    Raises a TrainingError that names the source: a file, a column or a text is missing, or a label is no class.
     """
     task, folder = GLUE_TASKS[name], Path(source)
     parts = {}

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 import numpy as np
+from rich.progress import track
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
-from modeling_roformer.output.progress import tracked
+from modeling_roformer.output.console import bar_on_stderr
 
 from ..errors import TrainingError
 
@@ -38,7 +39,7 @@ def near_duplicates(texts: Iterable[str], similarity: float = 0.5, progress: boo
     Args:
         texts: documents, read once. They take about 70 bytes of memory per character.
         similarity: above 0, at most 1.
-        progress: whether to show progress on stderr.
+        progress: whether to show progress bars if stderr is a terminal.
 
     Returns:
         Numbers of the groups, from 0: int32 of shape (texts,).
@@ -47,8 +48,9 @@ def near_duplicates(texts: Iterable[str], similarity: float = 0.5, progress: boo
     """
     if not 0 < similarity <= 1:
         raise TrainingError(f"similarity is {similarity}; expected a number above 0 and at most 1")
+    bar = bar_on_stderr(progress)
     numbers: dict[bytes, int] = {}  # texts with equal shingles share a set
-    shingles = map(_shingles, tracked(texts, "shingles", progress))
+    shingles = map(_shingles, track(texts, "shingles", **bar))
     set_of_text = [numbers.setdefault(found.tobytes(), len(numbers)) for found in shingles]
     if not numbers:
         return np.zeros(0, dtype=np.int32)
@@ -60,7 +62,7 @@ def near_duplicates(texts: Iterable[str], similarity: float = 0.5, progress: boo
             f"a similarity of {similarity:g} needs {join.comparisons.sum():,} comparisons of these documents; the "
             f"limit is {MAX_COMPARISONS:,}: use a higher similarity"
         )
-    for rows in tracked(join.parts(), "comparisons", progress):
+    for rows in track(join.parts(), "comparisons", **bar):
         join.compare_with_all(rows)
     return _numbered(join.groups[np.argsort(join.order)][set_of_text])
 
