@@ -62,7 +62,7 @@ def table_of_files(
         DataError: a file cannot be read, there is no row, or a value is no text.
     """
     if SUFFIXES.get(suffix_of(files[0])) == PARQUET:
-        features = datasets.Features.from_arrow_schema(_parquet_schema(files))
+        features = _parquet_features(files)
     else:
         columns = names or dict.fromkeys(name for file in files for name in _all_names(file))
         text = datasets.Value("string")
@@ -151,12 +151,49 @@ def _all_names(file: Path) -> list[str]:
     return [*names]
 
 
-def _parquet_schema(files: Sequence[Path]):
-    """Return the schema of Parquet files; raise a DataError if they differ in it."""
+def _parquet_features(files: Sequence[Path]) -> datasets.Features:
+    """Return the features of Parquet files; raise a DataError if they differ in columns, types or names of classes."""
     import pyarrow.parquet
 
-    schemas = {file: pyarrow.parquet.read_schema(file) for file in files}
-    first = next(iter(schemas))
-    if other := next((file for file, schema in schemas.items() if not schema.equals(schemas[first])), None):
-        raise DataError(f"{other} has other columns, or of other types, than {first}")
-    return schemas[first]
+    first, schema = files[0], pyarrow.parquet.read_schema(files[0])
+    features = _features_of(schema, first)
+    classes = dict(_classes(features))
+    for file in files[1:]:
+        other = pyarrow.parquet.read_schema(file)
+        if not other.equals(schema):
+            raise DataError(f"{file} has other columns, or of other types, than {first}")
+        others = dict(_classes(_features_of(other, file)))
+        for column in {**classes, **others}:
+            if others.get(column) != classes.get(column):
+                raise DataError(
+                    f"{file}: the classes of {column} are {others.get(column)}, but {classes.get(column)} in {first}: "
+                    "write both files with the same names in the same order"
+                )
+    return features
+
+
+def _features_of(schema, file: Path) -> datasets.Features:
+    """Return the features of an Arrow schema. Raise a DataError that names a column whose type `datasets` lacks."""
+    import pyarrow
+
+    features = {}
+    for field in schema:
+        try:
+            features |= datasets.Features.from_arrow_schema(pyarrow.schema([field], schema.metadata))
+        except ValueError:
+            raise DataError(
+                f"{file}: the column {field.name} is of type {field.type}, which is not read: write it as a string, or "
+                "leave it out"
+            ) from None
+    return datasets.Features(features)
+
+
+def _classes(feature, name: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Yield the name of each column of class ids, and the names of its classes, which Arrow's `equals` ignores."""
+    if isinstance(feature, datasets.ClassLabel):
+        yield name, feature.names
+    elif isinstance(feature, dict):
+        for part, inner in feature.items():
+            yield from _classes(inner, f"{name}.{part}" if name else part)
+    elif hasattr(feature, "feature"):  # of a list
+        yield from _classes(feature.feature, name)

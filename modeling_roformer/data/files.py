@@ -5,12 +5,10 @@ A path is a path: no name is a pattern.
 
 import os
 import re
-import sys
 from collections.abc import Iterable
-from functools import cache
 from pathlib import Path
 
-from modeling_roformer.output.console import sentence_of
+from modeling_roformer.output.console import report_once, sentence_of
 
 from .errors import DataError
 from .formats import READABLE, SUFFIXES, TEXT, check_name, is_file_name, suffix_of
@@ -65,6 +63,7 @@ def all_files(folder: Path) -> list[Path]:
     """Return all files below a folder, in the order of the parts of their paths.
 
     Links to folders are followed. A folder that is reached twice is read once, by a path without links if it has one.
+    Pipes, sockets and devices are left out: a pipe that nobody writes into would never end.
 
     Raises:
         DataError: a folder cannot be read.
@@ -82,7 +81,8 @@ def all_files(folder: Path) -> list[Path]:
                 folders.clear()
                 continue
             seen.add(real)
-            files += [Path(place, name) for name in names]
+            paths = [Path(place, name) for name in names]
+            files += [path for path in paths if path.is_file() or not path.exists()]  # a broken link is refused later
             waiting += [path for name in sorted(folders) if os.path.islink(path := os.path.join(place, name))]
     return sorted(files)
 
@@ -119,13 +119,8 @@ def _visible_files(folder: Path) -> list[Path]:
         raise DataError(f"{folder} has no file to read: {READABLE}")
     for description, skipped in ("of other formats", others), ("about the data, by their names", texts_about):
         if skipped:
-            _report(f"{folder}: skipped {len(skipped):,} files {description}, such as {skipped[0]}")
+            report_once(f"{folder}: skipped {len(skipped):,} files {description}, such as {skipped[0]}")
     return read
-
-
-@cache  # each is printed once
-def _report(sentence: str) -> None:
-    print(sentence, file=sys.stderr)
 
 
 def _files_of_split(folder: Path, files: list[Path], split: str) -> list[Path]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from .errors import DataError
 
 TEXT, JSON, CSV, TSV, PARQUET = "text", "JSON", "CSV", "TSV", "Parquet"
-# A file of another suffix, or of none, is JSON if its first line is an object, and text otherwise.
+# A file of another suffix, or of none, is JSON if its first line looks like JSON, and text otherwise.
 SUFFIXES = {
     ".txt": TEXT,
     ".text": TEXT,
@@ -101,10 +101,9 @@ def check_line_ends(path: Path, start: bytes) -> None:
         raise DataError(f'{path}: its lines end with "\\r" alone: convert it, for example with `mac2unix`')
 
 
-def has_json_objects(first_line: bytes, suffix: str) -> bool:
-    """Return whether a file of lines holds JSON: by its suffix, or because its first line that is not blank begins
-    with an object, as in `wiki_00`."""
-    return SUFFIXES.get(suffix) == JSON or bool(_OBJECT.match(first_line) or _LIST.match(first_line))
+def looks_like_json(first_line: bytes) -> bool:
+    """Return whether the first line that is not blank begins an object or a list of objects, as in `wiki_00`."""
+    return bool(_OBJECT.match(first_line) or _LIST.match(first_line))
 
 
 def is_file_name(name: str) -> bool:

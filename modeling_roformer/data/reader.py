@@ -12,21 +12,23 @@ from io import BufferedReader, FileIO, TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from modeling_roformer.output.console import sentence_of
+from modeling_roformer.output.console import report_once, sentence_of
 from modeling_roformer.output.extras import needs_extra
 
-from .batches import NOT_UTF8, Batch, DocumentBatch, JsonLineBatch, JsonListBatch, TableBatch, TextBatch
+from .batches import NOT_UTF8, TEXT_COLUMN, Batch, DocumentBatch, JsonLineBatch, JsonListBatch, TableBatch, TextBatch
 from .errors import DataError
 from .formats import (
     CSV,
+    JSON,
     PARQUET,
     SUFFIXES,
+    TEXT,
     TSV,
     check_head,
     check_line_ends,
     check_name,
-    has_json_objects,
     is_gzip,
+    looks_like_json,
     suffix_of,
 )
 
@@ -47,13 +49,14 @@ def read_batches(
 
     Args:
         file: text, JSON Lines, JSON, CSV or TSV in UTF-8, also compressed (.gz), or Parquet. A pipe is read once.
-        columns: the columns that are needed of Parquet; None for all.
+        columns: the columns that are needed; None for all. Others of Parquet are not read.
         size: bytes of lines per batch; default: `CHUNK`.
         names: names of the columns of a CSV or TSV file without a header; if empty, the columns are called 0, 1 and so
             on.
 
     Raises:
-        DataError: the file does not exist, is of a format that is not read, or is damaged.
+        DataError: the file does not exist, is of a format that is not read, or is damaged; or `columns` has fields of
+            JSON, but by its name the file is text.
 
     >>> [text for batch in read_batches("laws.jsonl.gz") for _, [text] in batch.rows(["text"])]
     """
@@ -74,7 +77,7 @@ def read_batches(
             if format_ in (CSV, TSV):
                 yield from _table_batches(stored, lines, path, format_, names)
             else:
-                yield from _line_batches(stored, lines, path, size or CHUNK)
+                yield from _line_batches(stored, lines, path, size or CHUNK, columns)
 
 
 def check_sample_by(sample_by: str) -> None:
@@ -123,7 +126,8 @@ def data_set_batches(
         yield TableBatch(name, 1, 0, names)  # whose rows refuse the columns
 
 
-def _line_batches(stored, lines, path: Path, size: int) -> Iterator[Batch]:
+def _line_batches(stored, lines, path: Path, size: int, columns: Sequence[str] | None) -> Iterator[Batch]:
+    format_ = SUFFIXES.get(suffix_of(path))
     line, consumed = 1, 0
     batch_class = None
     while data := lines.read(size) + lines.readline():
@@ -132,17 +136,29 @@ def _line_batches(stored, lines, path: Path, size: int) -> Iterator[Batch]:
             data = data.removeprefix(b"\xef\xbb\xbf")
             check_line_ends(path, data)
         if batch_class is None and not data.isspace():
-            # The first line that is not blank decides. A damaged object is refused by `JsonLineBatch.rows`.
+            # Without a known suffix, the first line that is not blank decides. A damaged object is refused by
+            # `JsonLineBatch.rows`.
             start = data.lstrip()
             first_line = start.partition(b"\n")[0].rstrip()
             batch_class = TextBatch
-            if has_json_objects(first_line, suffix_of(path)):
+            if format_ == TEXT:
+                if looks_like_json(first_line):
+                    _report_json_in_text(path, columns)
+            elif format_ == JSON or looks_like_json(first_line):
                 if first_line.startswith(b"["):  # one list of objects
                     yield from _list_batches(start + lines.read(), path, stored)
                     return
                 batch_class = JsonLineBatch
         yield (batch_class or TextBatch)(str(path), line, position - consumed, data)
         line, consumed = line + data.count(b"\n"), position
+
+
+def _report_json_in_text(path: Path, columns: Sequence[str] | None) -> None:
+    """Say that a text file with JSON is read as text. Raise a DataError if a field is needed."""
+    advice = "if it holds JSON, let its name end in .jsonl or .json"
+    if fields := [column for column in columns or () if column != TEXT_COLUMN]:
+        raise DataError(f"{path} is a text file by its name, without a column {fields[0]!r}: {advice}")
+    report_once(f"{path} is read as text, by its name: {advice}")
 
 
 def _list_batches(data: bytes, path: Path, stored) -> Iterator[JsonListBatch]:

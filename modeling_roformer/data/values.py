@@ -1,8 +1,10 @@
 """Texts of values: a value is read as it is written, or refused."""
 
+import math
 from contextlib import suppress
 from typing import TypeGuard
 
+from .batches import JsonBatch
 from .errors import DataError
 
 
@@ -24,12 +26,15 @@ def text_of(value: object, batch, row: int, column: str) -> str | None:
         batch, row, column: where the value is: `batch.where` names it in errors.
 
     Raises:
-        DataError: the value is a list, an object, a date, or anything else.
+        DataError: the value is a list, an object, a date, or anything else; or a number of JSON that Python reads as
+            infinite, such as 1e400, which would be the same text as another one.
     """
     if isinstance(value, str):
         return writable(value)
     if value is None or value != value:
         return None
+    if isinstance(value, float) and math.isinf(value) and isinstance(batch, JsonBatch):
+        raise DataError(f"{batch.where(row, column)} is infinite, or too large a number: store it as a string")
     if isinstance(value, (bool, int, float)):
         return str(value)
     if isinstance(value, bytes):

@@ -1,7 +1,9 @@
 """Console output of commands: progress bars, summaries, and errors as one line."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from logging import ERROR, WARNING, getLogger
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,12 @@ def sentence_of(error: BaseException) -> str:
         names = " -> ".join(str(name) for name in (error.filename, error.filename2) if name)
         sentence = f"{names}: {error.strerror}" if names else error.strerror
     return " ".join(sentence.split()) or type(error).__name__
+
+
+@cache
+def report_once(sentence: str) -> None:
+    """Print a sentence on stderr, unless this process has printed it before."""
+    print(sentence, file=sys.stderr)
 
 
 def summary_table(rows: Mapping[str, str | None]) -> Table:

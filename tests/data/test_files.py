@@ -4,6 +4,7 @@ import errno
 import gzip
 import lzma
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,23 @@ def test_links_to_folders_are_followed(folder, tmp_path):
     assert _identity(place) == before
     (tmp_path / "disk" / "c.txt").write_text("字\n")
     assert _identity(place) != before  # so that a run is not resumed
+
+
+def test_pipes_sockets_and_devices_in_a_folder_are_left_out(folder, tmp_path, capsys):
+    """Nobody writes into the pipe, so that reading it would never end."""
+    place = folder("a.txt", "b/c.txt")
+    os.mkfifo(place / "pipe.txt")
+    os.mkfifo(place / "b" / "pipe")
+    (place / "device.txt").symlink_to("/dev/zero")
+    (place / "linked.txt").symlink_to(tmp_path / "d.txt")
+    (tmp_path / "d.txt").write_text("d\n")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.path.relpath(place / "socket"))  # a path of at most 108 bytes
+        assert names_of(place) == names_of(place, "train") == ["a.txt", "b/c.txt", "linked.txt"]
+        assert [text for _, text in data.read_texts([place])] == ["a.txt", "b/c.txt", "d"]
+    (tmp_path / "d.txt").unlink()
+    with refused(DataError, place / "linked.txt"):  # a broken link is a mistake
+        list(data.read_texts([place]))
 
 
 def test_a_folder_that_cannot_be_read_is_named(folder, monkeypatch):

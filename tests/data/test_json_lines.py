@@ -1,4 +1,4 @@
-"""JSON Lines under any name: every reader takes the field, and none takes the raw line as a text."""
+"""JSON Lines under any name but that of a text: every reader takes the field, and none the raw line as a text."""
 
 import gzip
 import json
@@ -8,18 +8,18 @@ from threading import Thread
 
 import pyarrow.parquet
 import pytest
-from helpers.messages import refused
+from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 
 from modeling_roformer.conversion import convert
 from modeling_roformer.data import DataError, Texts
 from modeling_roformer.serving.onnx_export.agreement import read_texts
 from modeling_roformer.serving.vectors.texts import read_shards
-from modeling_roformer.training import load_texts
+from modeling_roformer.training import TrainingError, load_data, load_texts
 from modeling_roformer.training.pretraining.documents import read_documents
 
 TEXTS = ["今天天气很好。", "明月几时有", "租客要求退还押金"]
-NAMES = ["a.jsonl", "a.json", "a.ndjson", "a.NDJSON.gz", "wiki_00", "wiki_00.gz", "a.txt", "a.txt.gz", "a.data"]
+NAMES = ["a.jsonl", "a.json", "a.ndjson", "a.NDJSON.gz", "wiki_00", "wiki_00.gz", "a.data"]
 
 
 def write(path: Path, text: str) -> Path:
@@ -87,13 +87,54 @@ def test_the_field_is_read_under_every_name(read, name, tmp_path):
     ],
 )
 def test_text_stays_text(text, tmp_path):
-    """An object in a later line, braces and numbers are text."""
-    path = write(tmp_path / "a.txt", text)
+    """An object in a later line, braces and numbers are text. So is everything in a file called text."""
+    lines = [line for line in text.split("\n") if line]
+    assert documents(write(tmp_path / "a.txt", text)) == lines
+    path = write(tmp_path / "wiki_00", text)
     if text == "{\n":
         with refused(DataError, path, "line 1", "JSON"):
             documents(path)
     else:
-        assert documents(path) == [line for line in text.split("\n") if line]
+        assert documents(path) == lines
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.text", "a.TXT.gz"])
+@pytest.mark.parametrize("read", READERS, ids=lambda f: f.__name__)
+def test_json_in_a_file_called_text_is_text_and_is_reported(read, name, tmp_path, capfd):
+    lines = [json.dumps({"text": text}) for text in TEXTS]
+    path = write(tmp_path / name, "\n".join(lines))
+    assert read(path) == (["\n".join(lines)] if read is embedded_by_document else lines)
+    (report,) = [line for line in capfd.readouterr().err.splitlines() if str(path) in line]
+    assert_states(report, ".jsonl")
+    write(path, "[1]\n2\n")
+    assert read(path) and str(path) not in capfd.readouterr().err  # no JSON that could be read
+
+
+def test_a_field_of_a_file_called_text_is_refused_if_it_holds_json(run, tmp_path):
+    path = write(tmp_path / "a.txt", '[{"body": "今天"}]')
+    with refused(DataError, path, "'body'", ".jsonl"):
+        list(Texts((str(path),), "body"))
+    with refused(TrainingError, path, "'label'", ".jsonl"):
+        load_texts(path, ["text", "label"])
+    code, _, err = run("vocab", path, "--output", tmp_path / "vocab.txt", "--field", "body")
+    assert code == 1 and not (tmp_path / "vocab.txt").exists()
+    assert_states(err, path, "'body'", ".jsonl")
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e400", "Infinity", "-Infinity"])
+def test_infinite_numbers_of_json_are_refused(number, tmp_path):
+    """1e400 and 1e500 would be one label. NaN is a missing value."""
+    lines = '{"text": "今天", "label": NaN}\n\n{"text": "天气", "label": %s}' % number
+    path = write(tmp_path / "a.jsonl", lines)
+    for read in (lambda: list(Texts((str(path),), "label")), lambda: load_data(path, cache=tmp_path / "cache")):
+        with pytest.raises((DataError, TrainingError)) as error:
+            read()
+        assert_states(error.value, path, "line 3", "label")
+    path = write(tmp_path / "b.json", '[{"text": "今天"}, {"text": %s}]' % number)
+    with refused(TrainingError, path, "row 2", "text"):
+        load_texts(path, ["text"])
+    with refused(TrainingError, path, "row 2", "text"):
+        load_texts(path, ["text"], lists=["text"])
 
 
 @pytest.mark.parametrize(
@@ -108,8 +149,7 @@ def test_text_stays_text(text, tmp_path):
     ],
 )
 def test_json_that_is_damaged_or_has_no_objects_is_refused(text, tmp_path):
-    """In a file called text too: its lines are no texts."""
-    for name in ("a.txt", "a.json"):
+    for name in ("wiki_00", "a.json"):
         path = write(tmp_path / name, text)
         for read in (documents, embedded, read_texts):
             with refused(DataError, path):
@@ -154,7 +194,7 @@ def test_the_commands_read_the_field(run, tmp_path, monkeypatch):
 
 def test_a_vocabulary_of_a_pipe_has_no_names_of_fields(run, tmp_path):
     """A pipe is read once, so its content cannot be looked at before."""
-    rows = json_lines(tmp_path / "a.txt", field="body").read_bytes()
+    rows = json_lines(tmp_path / "a.jsonl", field="body").read_bytes()
     os.mkfifo(tmp_path / "pipe")
     Thread(target=(tmp_path / "pipe").write_bytes, args=[rows], daemon=True).start()
     options = ("--output", tmp_path / "vocab.txt", "--field", "body", "--min-count", "1")

@@ -6,6 +6,8 @@ import os
 from functools import partial
 
 import datasets
+import pyarrow
+import pyarrow.parquet
 import pytest
 from helpers.messages import assert_states, refused
 
@@ -32,7 +34,7 @@ def write(path, rows=ROWS):
 
 
 @pytest.mark.parametrize(
-    "suffix", ["csv", "tsv", "jsonl", "json", "parquet", "csv.gz", "tsv.gz", "jsonl.gz", "txt", "00"]
+    "suffix", ["csv", "tsv", "jsonl", "json", "parquet", "csv.gz", "tsv.gz", "jsonl.gz", "00"]
 )
 def test_formats(tmp_path, suffix):
     found = load_texts(write(tmp_path / f"rows.{suffix}"), ["text", "label"])
@@ -66,6 +68,46 @@ def test_class_ids_become_names(tmp_path):
         rows.to_parquet(folder / f"{part}.parquet")
     assert load_texts(folder, ["label"])["label"] == ["yes"]
     assert load_texts(folder, ["label"], "test")["label"] == ["no"]
+
+
+def test_files_of_a_split_have_the_same_classes_in_the_same_order(tmp_path):
+    """The ids of the second file would be other classes. Other metadata, such as those of pandas, may differ."""
+    names, folder = ["neg", "pos"], tmp_path / "data"
+    for number, order in enumerate((names, names[::-1])):
+        label = datasets.ClassLabel(names=order)
+        features = {"text": datasets.Value("string"), "label": label, "of": datasets.List({"kind": label})}
+        row = {"text": "好", "label": "pos", "of": [{"kind": "neg"}]}
+        rows = datasets.Dataset.from_list([row], datasets.Features(features))
+        rows.to_parquet(folder / f"{number}.parquet")
+    assert load_texts(folder, ["label"])["label"] == ["pos", "pos"]
+    with refused(TrainingError, folder / "0.parquet", folder / "1.parquet", "label", "['neg', 'pos']"):
+        load_data(folder, cache=tmp_path / "cache")
+    for number, order in enumerate((names, names[::-1])):  # in a list of objects alone
+        features = datasets.Features(of=datasets.List({"kind": datasets.ClassLabel(names=order)}))
+        datasets.Dataset.from_list([{"of": [{"kind": "neg"}]}], features).to_parquet(folder / f"{number}.parquet")
+    with refused(TrainingError, folder / "0.parquet", folder / "1.parquet", "of.kind"):
+        load_data(folder, cache=tmp_path / "cache")
+    table = pyarrow.table({"text": ["好"], "label": [1]})
+    for number in range(2):
+        with_metadata = table.replace_schema_metadata({"pandas": f"{number}"})
+        pyarrow.parquet.write_table(with_metadata, folder / f"{number}.parquet")
+    assert load_data(folder, cache=tmp_path / "cache")["label"] == [1, 1]
+    labelled = table.cast(datasets.Features(text=datasets.Value("string"), label=label).arrow_schema)
+    pyarrow.parquet.write_table(labelled, folder / "1.parquet")  # the other file does not say what 1 is
+    with refused(TrainingError, folder / "0.parquet", folder / "1.parquet", "label"):
+        load_data(folder, cache=tmp_path / "cache")
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_a_column_of_a_type_that_datasets_lacks_is_named(inner, tmp_path):
+    kind = pyarrow.map_(pyarrow.string(), pyarrow.int64())
+    values = pyarrow.array([[("a", 1)]], kind)
+    if inner:
+        values = pyarrow.StructArray.from_arrays([values], ["of"])
+    pyarrow.parquet.write_table(pyarrow.table({"text": ["好"], "counts": values}), tmp_path / "rows.parquet")
+    with refused(TrainingError, tmp_path / "rows.parquet", "counts"):
+        load_data(tmp_path / "rows.parquet", cache=tmp_path / "cache")
+    assert load_texts(tmp_path / "rows.parquet", ["text"])["text"] == ["好"]
 
 
 def test_values_of_a_table_are_strings_in_later_rows_too(tmp_path):
