@@ -57,8 +57,11 @@ def read_parts(chosen: argparse.Namespace, order: list[str]) -> DatasetDict:
     """Return the splits, with columns `text`, perhaps `text_pair`, and `label`, ids of classes, as `encode_labels`."""
     columns = dict(zip(("text", "text_pair"), chosen.text, strict=False)) | {"label": chosen.label}
     sources = {part: getattr(chosen, part) for part in PARTS if getattr(chosen, part)}
-    parts = DatasetDict({part: training.load_texts(source, columns, part) for part, source in sources.items()})
-    parts = training.encode_labels(parts, sources, order)
+    options = [*["--text"] * len(chosen.text), "--label"]
+    parts = DatasetDict(
+        {part: training.load_texts(source, columns, part, named_by=options) for part, source in sources.items()}
+    )
+    parts = training.encode_labels(parts, sources, order, chosen.label)
     if "validation" not in parts:
         for part, share in ("test", 0.2), ("validation", 0.25):
             if part not in parts:

@@ -119,7 +119,10 @@ def fine_tune(chosen: argparse.Namespace, make_trainer: Callable[..., Trainer] =
         chosen.learning_rate = training.fine_tuning_rate(AutoConfig.from_pretrained(chosen.model))
     data = {name: getattr(chosen, name) for name in (*PARTS, "model")}
     with training.start_run(chosen.output, vars(chosen), data, chosen.resume) as run:
-        loaded = {part: training.load_triplets(data[part], chosen.columns, part) for part in PARTS if data[part]}
+        options = {"named_by": ["--columns"] * 4}
+        loaded = {
+            part: training.load_triplets(data[part], chosen.columns, part, **options) for part in PARTS if data[part]
+        }
         trained = run.results.setdefault(TRAINED, {})
         for seed in map(str, chosen.seeds):
             folder = run.folder / f"seed-{seed}"

@@ -58,7 +58,7 @@ def main() -> None:
     rows = [
         {name: text.strip() for name, text in row.items()}
         for file in chosen.files
-        for row in load_questions(file, columns)
+        for row in load_questions(file, columns, named_by=["--question", "--passage", "--group"])
     ]
     rows = [{"group": row["passage"], **row} for row in rows]
     rows = list({tuple(row.values()): row for row in rows}.values())

@@ -100,14 +100,15 @@ def main() -> None:
     data = {name: getattr(chosen, name) for name in (*PARTS, "model", "passages")}
     with training.start_run(chosen.output, vars(chosen), data, chosen.resume) as run:
         of_train = columns | ({"negatives": chosen.negatives} if chosen.negatives else {})
+        options = {"named_by": ["--columns", "--columns", "--negatives"]}
         parts = {
-            part: training.load_questions(data[part], of_train if part == "train" else columns, part)
+            part: training.load_questions(data[part], of_train if part == "train" else columns, part, **options)
             for part in PARTS
             if data[part]
         }
         if "validation" not in parts:
             parts["train"], parts["validation"] = training.split_questions(parts["train"], 0.1)
-        more = [training.load_texts(file, {"passage": columns["passage"]}) for file in chosen.passages]
+        more = [training.load_texts(file, {"passage": columns["passage"]}, **options) for file in chosen.passages]
         passages = [passage for rows in (*parts.values(), *more) for passage in rows["passage"]]
         if chosen.negatives:
             passages += [passage for rows in parts.values() for row in rows for passage in row.get("negatives", ())]

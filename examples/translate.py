@@ -134,7 +134,8 @@ def main() -> None:
     bleu = sacrebleu.BLEU(tokenize=chosen.bleu_tokenize)
     files, columns = {part: getattr(chosen, part) for part in PARTS}, {"source": chosen.source, "target": chosen.target}
     with training.start_run(chosen.output, vars(chosen), files, chosen.resume) as run:
-        parts = {part: training.load_texts(file, columns, part) for part, file in files.items() if file}
+        options = {"named_by": ["--source", "--target"]}
+        parts = {part: training.load_texts(file, columns, part, **options) for part, file in files.items() if file}
         for part in [part for part in PARTS if part not in parts]:
             parts["train"], parts[part] = training.split_by(parts["train"], "source", 0.1)
         sentences = (sentence for side in columns for sentence in parts["train"][side])

@@ -42,7 +42,8 @@ def model_identity(folder: Path) -> str:
         digest.update(b"normalised\0")
     if prompts := prompts_of(folder, pooling):
         digest.update(json.dumps([prompts.query, prompts.document, prompts.pooled]).encode() + b"\0")
-    for path in sorted({path for pattern in _MODEL_FILES for path in folder.glob(pattern)}):
+    files = {path for pattern in _MODEL_FILES for path in folder.glob(pattern) if path.is_file()}  # a pipe never ends
+    for path in sorted(files):
         digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
         with open(path, "rb") as file:
             hashlib.file_digest(file, lambda: digest)

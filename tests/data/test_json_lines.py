@@ -124,13 +124,13 @@ def test_a_field_of_a_file_called_text_is_refused_if_it_holds_json(run, tmp_path
 @pytest.mark.parametrize("number", ["1e400", "-1e400", "Infinity", "-Infinity"])
 def test_infinite_numbers_of_json_are_refused(number, tmp_path):
     """1e400 and 1e500 would be one label. NaN is a missing value."""
-    lines = '{"text": "今天", "label": NaN}\n\n{"text": "天气", "label": %s}' % number
+    lines = '{"text": "今天", "label": NaN}\n\n{"text": "天气", "label": NUMBER}'.replace("NUMBER", number)
     path = write(tmp_path / "a.jsonl", lines)
     for read in (lambda: list(Texts((str(path),), "label")), lambda: load_data(path, cache=tmp_path / "cache")):
         with pytest.raises((DataError, TrainingError)) as error:
             read()
         assert_states(error.value, path, "line 3", "label")
-    path = write(tmp_path / "b.json", '[{"text": "今天"}, {"text": %s}]' % number)
+    path = write(tmp_path / "b.json", '[{"text": "今天"}, {"text": NUMBER}]'.replace("NUMBER", number))
     with refused(TrainingError, path, "row 2", "text"):
         load_texts(path, ["text"])
     with refused(TrainingError, path, "row 2", "text"):

@@ -2,7 +2,9 @@
 `encode_document`, `encode_query` and `encode` do."""
 
 import json
+import os
 import shutil
+import socket
 
 import numpy as np
 import pytest
@@ -169,6 +171,15 @@ def test_the_identity_of_a_model_without_prompts_is_that_of_0_3(saved):
     for path in paths:
         found.update(f"{path.name}\0{path.stat().st_size}\0".encode() + path.read_bytes())
     assert model_identity(folder) == found.hexdigest()
+
+
+def test_sockets_and_pipes_are_no_files_of_a_model(saved, tmp_path):
+    """Reading a pipe would never end, and a socket cannot be opened."""
+    folder = shutil.copytree(saved("word"), tmp_path / "model")
+    before = model_identity(folder)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.path.relpath(folder / "more.bin"))  # a path of at most 108 bytes
+        assert model_identity(folder) == before
 
 
 def test_a_default_prompt(prompted):

@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 from helpers.messages import assert_states, refused
 
-from modeling_roformer.training import TrainingError, load_data, load_texts, split_off
+from modeling_roformer.training import TrainingError, encode_labels, load_data, load_texts, split_off
 
 ROWS = [{"text": '他说："好', "label": "01"}, {"text": "NA", "label": "02"}]
 
@@ -33,9 +33,7 @@ def write(path, rows=ROWS):
     return path
 
 
-@pytest.mark.parametrize(
-    "suffix", ["csv", "tsv", "jsonl", "json", "parquet", "csv.gz", "tsv.gz", "jsonl.gz", "00"]
-)
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "json", "parquet", "csv.gz", "tsv.gz", "jsonl.gz", "00"])
 def test_formats(tmp_path, suffix):
     found = load_texts(write(tmp_path / f"rows.{suffix}"), ["text", "label"])
     assert found.to_list() == ROWS
@@ -177,6 +175,25 @@ def test_an_unknown_data_set(monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     with pytest.raises(TrainingError, match="you/nothing is neither a file nor a data set"):
         load_data("you/nothing")
+
+
+def test_a_label_that_training_lacks_is_named_with_its_row(tmp_path):
+    (tmp_path / "train.csv").write_text("text,kind\n好,1\n差,0\n", encoding="utf-8")
+    (tmp_path / "test.jsonl").write_text('{"text": "好", "kind": 1}\n\n{"text": "的", "kind": 2}\n', encoding="utf-8")
+    sources = {"train": tmp_path / "train.csv", "test": tmp_path / "test.jsonl"}
+    columns = {"text": "text", "label": "kind"}
+    parts = datasets.DatasetDict({part: load_texts(source, columns, part) for part, source in sources.items()})
+    with refused(TrainingError, f"{tmp_path / 'test.jsonl'}, line 3: kind", "'2'"):
+        encode_labels(parts, sources, column="kind")
+    with refused(TrainingError, tmp_path / "test.jsonl", "'2'"):  # its column is called otherwise
+        encode_labels(parts, sources)
+
+
+def test_a_missing_column_names_its_option(tmp_path):
+    for name, content in {"a.csv": "text\n好\n", "a.jsonl": '{"text": "好"}', "a.txt": "好\n"}.items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
+        with refused(TrainingError, tmp_path / name, "'kind'", "--label"):
+            load_texts(tmp_path / name, {"text": "text", "label": "kind"}, named_by=["--text", "--label"])
 
 
 def test_too_few_rows_to_split():

@@ -93,7 +93,13 @@ def test_a_data_set_has_a_configuration_for_each_task(monkeypatch):
 @pytest.mark.parametrize(
     ("file", "lines", "facts"),
     [
-        ("sst2/train.tsv", ["明月\t2"], ["sst2/train.tsv", "2"]),
+        ("sst2/train.tsv", ["明月\t2"], ["sst2/train.tsv, row 1", "2"]),
+        ("sst2/dev.tsv", ["sentence\tlabel", "明月\t1", "明月\tx"], ["sst2/dev.tsv, row 2: label", "x"]),
+        (
+            "stsb/train.tsv",
+            ["sentence1\tsentence2\tscore", "明\t月\t1.5", "明\t月\tx"],
+            ["stsb/train.tsv, row 2: score", "x"],
+        ),
         ("sst2/train.tsv", ["sentence\tlabel", " \t1"], ["sst2/train.tsv", "row 1"]),
         ("sst2/dev.tsv", ["text\tlabel", "明月\t1"], ["sst2/dev.tsv", "sentence"]),
     ],
@@ -101,7 +107,20 @@ def test_a_data_set_has_a_configuration_for_each_task(monkeypatch):
 def test_files_that_cannot_be_read(folder, file, lines, facts):
     write(folder / "glue" / file, *lines)
     with refused(TrainingError, *facts):
-        read_glue("sst2", folder / "glue")
+        read_glue(file.partition("/")[0], folder / "glue")
+
+
+def test_classes_of_a_data_set_may_have_another_order(monkeypatch):
+    names = ["not_entailment", "entailment"]
+
+    def load_dataset(name, config, split, **options):
+        kinds = {"question": datasets.Value("string"), "sentence": datasets.Value("string")}
+        features = datasets.Features(**kinds, label=datasets.ClassLabel(names=names))
+        return datasets.Dataset.from_dict({"question": ["a"], "sentence": ["b"], "label": [1]}, features)
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    labels = read_glue("qnli", "nyu-mll/glue")["train"]
+    assert labels.features["label"].int2str(labels["label"]) == ["entailment"] and labels["label"] == [0]
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ def tokenizer():
 @pytest.mark.parametrize(
     ("field", "value", "facts"),
     [
-        ("label", "A", ["row 3", "'A'", "B or C"]),
+        ("label", "A", ["line 3: label", "'A'", "B or C"]),
         ("label", None, ["line 3", "label is empty"]),
         ("C", " ", ["line 3", "C is empty"]),
     ],

@@ -6,9 +6,10 @@ from pathlib import Path
 import datasets
 
 from modeling_roformer.data import first_row
+from modeling_roformer.output.console import sentence_of
 
 from ..errors import TrainingError, raises_training_error
-from ..runs.data import load_data, load_texts
+from ..runs.data import load_data, load_texts, place_of
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ def read_glue(name: str, source: str | Path) -> datasets.DatasetDict:
             replaces a missing dev.tsv. Or a data set with the tasks as
             configurations, such as `nyu-mll/glue`.
 
-    Raises a TrainingError that names the source: a file, a column or a text is missing, or a label is no class.
+    Raises a TrainingError that names the source: a file, a column or a text is missing, or a label is wrong, which
+    names the row of a file.
     """
     task, folder = GLUE_TASKS[name], Path(source)
     parts = {}
@@ -73,12 +75,28 @@ def read_glue(name: str, source: str | Path) -> datasets.DatasetDict:
             place = f"{source}:{name}"
             columns = dict(zip(task.columns or task.texts, ("text", "pair"), strict=False)) | {"label": "label"}
             rows = load_data(place, part).select_columns(list(columns)).rename_columns(columns)
+            if sorted(getattr(rows.features["label"], "names", ())) == sorted(task.classes):  # perhaps in another order
+                ids = {class_name: number for number, class_name in enumerate(task.classes)}
+                rows = rows.align_labels_with_mapping(ids, "label")
         kind = datasets.ClassLabel(names=list(task.classes)) if task.classes else datasets.Value("float32")
         try:
             parts[part] = rows.cast_column("label", kind)
         except (ValueError, TypeError) as error:
-            raise TrainingError(f"{place}: a label is wrong: {error}") from None
+            if folder.exists():
+                place = place_of(place, task.label, lambda text: _is_wrong(text, task), **options)
+            raise TrainingError(f"{place}: the label is wrong: {sentence_of(error)}") from None
     return datasets.DatasetDict(parts)
+
+
+def _is_wrong(label: str | None, task: GlueTask) -> bool:
+    """Return whether a label of a file is neither a class of the task nor, if it has none, a number."""
+    if task.classes:
+        return label not in task.classes
+    try:
+        float(label or "")
+    except ValueError:
+        return True
+    return False
 
 
 def _file(task: GlueTask, name: str, folder: Path, part: str) -> Path:

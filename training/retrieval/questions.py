@@ -17,7 +17,7 @@ def load_questions(source: str | Path, columns: Mapping[str, str], split: str = 
 
     Args:
         columns: new names of the columns -> their names in the source: `passage`, perhaps `negatives`, and others.
-        source, split, options: see `load_data`.
+        source, split, options: see `load_texts`.
 
     Raises a TrainingError as `load_texts` does; an empty list is an empty value.
     """

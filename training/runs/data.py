@@ -1,11 +1,12 @@
 """Data for training: labelled texts of files and data sets, and how they are split."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import datasets
 
-from modeling_roformer.data import Batch, find_files, has_text, may_be_on_hub, read_batches, text_of
+from modeling_roformer.data import Batch, DataError, find_files, has_text, may_be_on_hub, read_batches, text_of
 from modeling_roformer.data.data_sets import load_from_hub, table_of_files
 from modeling_roformer.data.reader import as_document, check_sample_by, data_set_batches
 from modeling_roformer.data.values import texts_of
@@ -29,8 +30,8 @@ def load_data(
 
     Args:
         source: a .csv, .tsv, .jsonl, .json or .parquet file, or text in UTF-8; all but .parquet may be compressed
-            (.gz). A file of another name whose first line is a JSON object is JSON Lines. Or a folder of such files, or
-            a data set on the Hub, NAME or NAME:CONFIG.
+            (.gz). A file of another suffix whose first line is a JSON object is JSON Lines. Or a folder of such files,
+            or a data set on the Hub, NAME or NAME:CONFIG.
         split: split of a folder or a data set; a file has none.
         cache: folder for the Arrow files; None for the cache of `datasets`.
         lists: columns whose values may be lists; each value of theirs becomes a list of strings.
@@ -53,6 +54,7 @@ def load_texts(
     split: str = "train",
     *,
     lists: Sequence[str] = (),
+    named_by: Sequence[str] = (),
     **options,
 ) -> datasets.Dataset:
     """Load columns of a file or a data set as strings: values of .csv and .tsv as they are written, such as 01, numbers
@@ -62,6 +64,7 @@ def load_texts(
         columns: names of the columns, or the new name of each column -> its name in the source. A field of an object is
             a column, such as `translation.de`.
         lists: new names of the columns whose values may be lists; each value of theirs becomes a list of strings.
+        named_by: the command-line options that name the columns, in the same order, for errors.
         source, split, options: see `load_data`.
 
     Raises a TrainingError that names source, column and row: there is no such column, or a value is missing, blank, or
@@ -71,7 +74,7 @@ def load_texts(
     texts: dict[str, list] = {name: [] for name in named}
     has_rows = False
     for batch in _batches(source, [*named.values()], split, options):
-        for number, values in batch.rows([*named.values()]):
+        for number, values in batch.rows([*named.values()], named_by):
             has_rows = True
             for (name, column), value in zip(named.items(), values, strict=True):
                 read = texts_of if name in lists else text_of
@@ -85,6 +88,24 @@ def load_texts(
     string = datasets.Value("string")
     features = datasets.Features({name: datasets.List(string) if name in lists else string for name in texts})
     return datasets.Dataset.from_dict(texts, features)
+
+
+def place_of(
+    source: str | Path, column: str, is_wrong: Callable[[str | None], bool], split: str = "train", **options
+) -> str:
+    """Return the file, the row and the column of the first text that is wrong, for an error; the source if it has none.
+
+    Args:
+        source, split, options: see `load_data`.
+        column: name of the column in the source.
+        is_wrong: function that returns whether a text is wrong.
+    """
+    with suppress(DataError):
+        for batch in _batches(source, [column], split, options):
+            for number, [value] in batch.rows([column]):
+                if is_wrong(text_of(value, batch, number, column)):
+                    return batch.where(number, column)
+    return str(source)
 
 
 def _batches(source: str | Path, columns: Sequence[str], split: str, options: Mapping) -> Iterator[Batch]:
@@ -107,10 +128,15 @@ def _options_of_files(source: str | Path, options: Mapping) -> tuple[Sequence[st
     return options.get("column_names"), sample_by == "document"
 
 
-def encode_labels(parts: datasets.DatasetDict, sources: Mapping[str, str], order: Sequence[str] = ()):
+def encode_labels(
+    parts: datasets.DatasetDict, sources: Mapping[str, str], order: Sequence[str] = (), column: str = "label"
+) -> datasets.DatasetDict:
     """Return the parts with `label` as class ids: the classes of "train", in `order` if it has the same, or sorted.
 
-    Raises a TrainingError that names the source: "train" has one class, or another part one that "train" lacks.
+    `column` is the name of the labels in the sources, for errors.
+
+    Raises a TrainingError: "train" has one class, which names the source, or another part has a class that "train"
+    lacks, which names the file and the row.
     """
     labels = parts["train"].class_encode_column("label").features["label"]
     labels = datasets.ClassLabel(names=[*order]) if sorted(order) == sorted(labels.names) else labels
@@ -118,7 +144,8 @@ def encode_labels(parts: datasets.DatasetDict, sources: Mapping[str, str], order
         raise TrainingError(f"{sources['train']}: every label is {labels.names[0]!r}; expected at least two classes")
     for part, rows in parts.items():
         if unknown := sorted({*rows["label"]} - {*labels.names}):
-            raise TrainingError(f"{sources[part]}: no training text has the label {unknown[0]!r}")
+            place = place_of(sources[part], column, lambda text: text == unknown[0], part)
+            raise TrainingError(f"{place}: no training text has the label {unknown[0]!r}")
     return parts.cast_column("label", labels)
 
 

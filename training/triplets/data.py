@@ -11,27 +11,32 @@ from transformers import PreTrainedTokenizerBase
 from modeling_roformer.triplet_pipeline import encode_triplet
 
 from ..errors import TrainingError
-from ..runs.data import load_texts
+from ..runs.data import load_texts, place_of
 
 COLUMNS = ("A", "B", "C", "label")
 LABELS = ("B", "C")
 
 
 def load_triplets(
-    source: str | Path, columns: Sequence[str] = COLUMNS, split: str = "train", **options
+    source: str | Path,
+    columns: Sequence[str] = COLUMNS,
+    split: str = "train",
+    *,
+    named_by: Sequence[str] = (),
+    **options,
 ) -> datasets.Dataset:
     """Load triplets into the columns A, B, C (strings), label (0 if B is closer to A, 1 if C is) and row (from 1).
 
     Args:
         columns: names of the columns of A, B, C and the label, which is "B" or "C".
-        source, split, options: see `load_data`.
+        source, split, named_by, options: see `load_texts`.
 
-    Raises a TrainingError that names the source, and the row if only one is wrong.
+    Raises a TrainingError that names the source, and the file and the row if only one is wrong.
     """
-    triplets = load_texts(source, dict(zip(COLUMNS, columns, strict=True)), split, **options)
-    for row, label in enumerate(triplets["label"], 1):
-        if label not in LABELS:
-            raise TrainingError(f"{source}, row {row}: the label is {label!r}; expected B or C, the closer text")
+    triplets = load_texts(source, dict(zip(COLUMNS, columns, strict=True)), split, named_by=named_by, **options)
+    if wrong := next((label for label in triplets["label"] if label not in LABELS), None):
+        place = place_of(source, columns[-1], lambda label: label not in LABELS, split, **options)
+        raise TrainingError(f"{place} is {wrong!r}; expected B or C, the closer text")
     triplets = triplets.add_column("row", [*range(1, len(triplets) + 1)])
     return triplets.cast_column("label", datasets.ClassLabel(names=list(LABELS)))
 
