@@ -103,8 +103,8 @@ test-floors: $(FLOORS)
 	OMP_NUM_THREADS=1 .venv-floors/bin/python -m pytest -n 2 -m '' tests/installation/test_floors.py $$(sed -n 's/^[a-z].* //p' tests/floors.txt)
 	$(if $(QUICK),,OMP_NUM_THREADS=1 .venv-floors/bin/python -m pytest -n 2)
 
-# The newest of everything, without the extra `train`, which is bound to older versions: the tests of tests/floors.txt that do not
-# need it.
+# The newest of everything, torch too, without the extra `train`, which is bound to older versions: the tests of tests/floors.txt
+# that do not need it. On Linux torch brings 6 GB of CUDA, unless UV_TORCH_BACKEND=cpu is set.
 test-newest: $(NEWEST)
 	OMP_NUM_THREADS=1 .venv-newest/bin/python -m pytest -n 2 -m '' $$(sed -n '/extra `train`:/q; s/^[a-z].* //p' tests/floors.txt)
 
@@ -113,7 +113,8 @@ test-clients: $(CLIENTS)
 	OMP_NUM_THREADS=1 .venv-clients/bin/python -m pytest -m clients -rs tests/clients
 
 # A Python with torch for CUDA: that of the package index, or with UV_TORCH_BACKEND=auto the one that fits the driver.
-# GPU_PYTHON=python3 takes a Python that has all of it, and installs nothing. It has not run on a GPU yet.
+# GPU_PYTHON=python3 takes a Python that has all of it, and installs nothing. The tests have not run on a GPU yet: the figures of
+# one in docs/figures.md were measured by hand.
 GPU_DEVICE ?= cuda
 ifndef GPU_PYTHON
 GPU_READY := $(if $(filter cpu,$(GPU_DEVICE)),$(TOOLS),$(GPU))
@@ -144,7 +145,7 @@ figures: $(if $(STATUS),$(TOOLS),$(FIGURES))
 	$(VENV)/bin/python benchmarks/figures.py $(ONLY) $(if $(FORCE),--force) $(if $(STATUS),--status)
 
 # Measure the figures of a GPU, print them, and keep them in GPU_FIGURES, by default build/figures-gpu. GPU_PYTHON is that of
-# test-gpu. The sizes are chosen for 4 minutes on an H100, which has not run it yet. GPU_DEVICE=cpu QUICK=1 tries every step with
+# test-gpu. The sizes are chosen for 4 minutes on an H100; no GPU has run it yet. GPU_DEVICE=cpu QUICK=1 tries every step with
 # small models, without a GPU.
 figures-gpu: $(GPU_READY)
 	@$(if $(filter cuda,$(GPU_DEVICE)),$(GPU_PYTHON) -c '$(FINDS_GPU)')
@@ -171,23 +172,27 @@ ifneq ($(FOUND),$(CURDIR)/modeling_roformer/__init__.py)
 .PHONY: $(STAMPS)
 endif
 
-# The one rule for environments. Dependency groups need pip 25.1. pip takes the torch of the package index, which brings CUDA on
-# Linux; with UV_TORCH_BACKEND=cpu, uv makes .venv, with the torch for CPUs. Without it, uv finds pip's torch installed.
+# The one rule for environments. pip installs into .venv. Dependency groups need pip 25.1. It takes the torch of the package index,
+# which brings CUDA on Linux; with UV_TORCH_BACKEND=cpu, uv takes the torch for CPUs, from an index of its own. uv installs into the
+# others, beside pip's torch of CONSTRAINTS. If uv fails with another torch, that of pip is taken.
 $(RAY) $(BROWSER) $(FIGURES): $(TOOLS)
 $(CLIENTS): tests/clients/requirements.txt
 $(GPU): BEFORE := nvidia-smi --list-gpus > /dev/null 2>&1 \
 	|| { echo "nvidia-smi lists no GPU on this machine, so nothing was installed" >&2; exit 2; }
-BY_UV = $(UV_TORCH_BACKEND)$(filter-out $(VENV),$(@D))
+PINNED = --constraint '$(CONSTRAINTS)'
+BY_PIP = $(@D)/bin/python -m pip install -qq --disable-pip-version-check
+BY_UV = $(@D)/bin/uv pip install -qq --python $(@D)/bin/python --editable $(WITH)
+WITH_OTHER_TORCH = $(BY_PIP) uv && $(BY_UV) $(if $(filter $(NEWEST),$@),,$(PINNED))
+WITH_TORCH_OF_PIP = $(if $(filter $(STAMPS),$@),$(BY_PIP) 'pip>=25.1' && $(BY_PIP) $(PINNED) --editable $(WITH),\
+	$(BY_PIP) --no-deps --requirement '$(CONSTRAINTS)' uv && env -u UV_TORCH_BACKEND $(BY_UV) $(PINNED))
 $(STAMPS) $(OTHERS): setup.cfg pyproject.toml constraints.txt
 	@$(BEFORE)
 	@echo "installing into $(@D), which takes a few minutes the first time"
-	@$(if $(filter-out $(VENV),$(@D)),rm -rf $(@D))
+	@$(if $(filter $(OTHERS),$@),rm -rf $(@D))
 	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
-	@$(@D)/bin/python -m pip install -qq --disable-pip-version-check \
-		$(if $(BY_UV),$(if $(UV_TORCH_BACKEND),,--no-deps --requirement '$(CONSTRAINTS)') uv,'pip>=25.1')
-	@$(if $(BY_UV),$(@D)/bin/uv pip install --python $(@D)/bin/python,$(@D)/bin/python -m pip install) -qq \
-		--constraint '$(CONSTRAINTS)' --editable $(WITH)
-	@touch $(filter $(PACKAGE),$(@D)/package) $@
+	@$(if $(UV_TORCH_BACKEND)$(filter $(NEWEST),$@),{ $(WITH_OTHER_TORCH); } \
+		|| { echo "uv failed: the torch of pip is taken" >&2; $(WITH_TORCH_OF_PIP); },$(WITH_TORCH_OF_PIP))
+	@touch $(if $(filter $(STAMPS),$@),$(PACKAGE)) $@
 
 # What the targets above make, and nothing else: build/figures stays too, which holds models that took hours to train.
 clean:

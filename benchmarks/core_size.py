@@ -5,7 +5,7 @@
 The table counts the Python files, statements and refusals that `roformer push --with-code` publishes beside an encoder
 and its tokenizer (a check that is called at n places counts n times), and the distinct functions of the package that
 one call of `RoFormerForMaskedLM` with padding and labels enters, their files and their statements, beside those of
-transformers' RoFormer and ModernBERT. Docstrings are no statements.
+transformers' RoFormer and ModernBERT. Docstrings do not count as statements.
 """
 
 import ast

@@ -104,7 +104,7 @@ def of_runs(kind: str, name: str, *scripts: str) -> Part:
     return Part(f"trained.py {kind} {folders}", (*scripts, TRAINING, MODELS), hours=True)
 
 
-# In the order in which they run: the machine's noise first, then from short to long.
+# In the order of their runs: the machine's noise first, then from short to long.
 PARTS = {
     "noise": Part("noise.py", ()),
     "tokenization": Part("tokenization.py --vocabulary {data}/roformer_chinese_base/vocab.txt", (TOKENIZERS,)),

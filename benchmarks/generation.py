@@ -4,8 +4,8 @@
 
 All models have 6 layers of 256, 4 heads, 12,000 words and random weights, on a GPU 12 layers of 768, 12 heads and
 50,000 words in bfloat16. Prompts of a batch have different lengths, half to all of --prompts, with padding on the left.
-The models run in turns in one process. On a CPU they have one core, and times are the processor's, on which other load
-has less effect; on a GPU, times are those of the clock. A call of `generate` gives two figures: the prefill, up to the
+The models run in turns in one process. On a CPU they have one core, and times are the processor's, since other load
+changes these less; on a GPU, times are the clock's. A call of `generate` gives two figures: the prefill, up to the
 first logits, and the decoding of the tokens after it. Beams, sampling and static caches are measured for the first
 length of --prompts. The second table has one prompt of each length in --lengths: softmax attention reads the keys of
 all tokens for each new one, linear attention a state of constant size.

@@ -4,7 +4,7 @@ A subject is a function that does one piece of work. A factory makes it in a wor
 its peak memory is its own. Runs of all subjects alternate, so that other load on the machine affects all of them.
 
 A script prints its tables through `Figures`. With `--output FOLDER/NAME`, these are also written to NAME.md and
-NAME.json, which says on which machine, with which versions and at which commit they were measured.
+NAME.json, which names the machine, the versions and the commit of the measurement.
 """
 
 import html
@@ -82,7 +82,7 @@ def duration(measurement: Measurement, template: str = "{:.3g}", unit: float = 1
 
 
 def ratio(theirs: Measurement, ours: Measurement, template: str = "{:.2f} ×") -> Cell:
-    """Return a cell with the speed-up of ours: the median over rounds, in each of which both ran once."""
+    """Return a cell with the speed-up of ours: the median over rounds; in each round both ran once."""
     return Cell(template, [a / b for a, b in zip(theirs.times, ours.times, strict=True)])
 
 

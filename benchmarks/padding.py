@@ -5,9 +5,9 @@ batch.
     python benchmarks/padding.py --device cuda
 
 Lengths of the texts are spread evenly over a range, and one text has the full length. The two run in turns in one
-process per size and number of threads: on a CPU in float32, on a GPU in bfloat16. The table shows from which share on
-leaving padding out is faster, and from which the model does so by default (`is_faster_packed` in
-modeling_roformer/unpadding.py, where LEAST_SAVED is the bound of a CPU).
+process per size and number of threads: on a CPU in float32, on a GPU in bfloat16. The table shows the least share
+of padding that makes leaving it out faster, and the share from where the model does so by default (`is_faster_packed`
+in modeling_roformer/unpadding.py; LEAST_SAVED is the bound of a CPU).
 """
 
 import statistics
@@ -75,7 +75,7 @@ def speed_up(subject: measure.Worker | measure.Resident, batch: tuple, runs: int
 
 
 def from_share(found: list[bool]) -> str:
-    """Return the least of SHARES from which all are true."""
+    """Return the least of SHARES such that it and all larger ones are true."""
     return next((f"{share:.0%}" for i, share in enumerate(SHARES) if all(found[i:])), "none")
 
 

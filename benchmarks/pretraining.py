@@ -6,7 +6,7 @@ The bare step is that of benchmarks/training.py: forward, backward and AdamW, on
 loss is read. `pretrain` also makes the batches, masks words, clips gradients, checks that they are finite, counts right
 predictions, and has a schedule and callbacks. Both start from the same weights, and compute in bfloat16 on a GPU that
 has it. They take turns in one process: some steps of one, then the bare step on the very pieces of these steps. The
-first steps of `pretrain`, and of each turn, are not timed. A third row is the speed at which one worker makes batches.
+first steps of `pretrain`, and of each turn, are not timed. A third row is the speed of one worker that makes batches.
 
 The corpus is random words of a vocabulary, in documents of 145 tokens on average and of at most 512, as in Chinese
 corpora. Padding does not count as tokens. "share" is that of the bare step's speed.
@@ -69,7 +69,7 @@ class Turns(TrainerCallback):
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5)
         self.times: dict[str, list[float]] = {PRETRAIN: [], BARE: [], WORKER: []}
         self.tokens: list[int] = []
-        self.next = chosen.warm_up + chosen.settle  # the step from which the next turn is timed
+        self.next = chosen.warm_up + chosen.settle  # first step that the next turn times
 
     def on_step_end(self, args, state, control, **kwargs):
         if state.global_step == self.next:

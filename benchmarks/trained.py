@@ -46,7 +46,7 @@ def settings_in(folder: Path) -> dict:
 
 
 def _put_back(lists: dict, saved: dict) -> None:
-    """Put the lists into the results from which keep.py took them."""
+    """Put the lists into the results that keep.py took them from."""
     for name, value in lists.items():
         if isinstance(value, dict):
             _put_back(value, saved[name])

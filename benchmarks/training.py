@@ -4,8 +4,8 @@
 
 A step is forward, backward and AdamW on 8 texts of 512 tokens from 50,000 words, 15 % of them masked. The models have
 random weights and 12 layers of 768; each runs in its own process, in turns. Ours computes logits only at labels
-(`sparse_prediction`); transformers' has no such option. Attention dropout is 0 on both sides, then 0.1, for which the
-CPU has no fused kernel. On a GPU, autocast computes in bfloat16, and ModernBERT is measured as well.
+(`sparse_prediction`); transformers' has no such option. Attention dropout is 0 on both sides, then 0.1; the CPU has
+no fused kernel for it. On a GPU, autocast computes in bfloat16, and ModernBERT is measured as well.
 """
 
 import logging

@@ -12,7 +12,7 @@ import numpy as np
 
 from modeling_roformer.files.atomic_folder import output_folder, require_replaceable
 from modeling_roformer.model_cards import card_for, conversion_facts, data_files, measure
-from modeling_roformer.output.console import byte_progress
+from modeling_roformer.output.progress import byte_progress
 from modeling_roformer.tokenization.wordpiece import is_cjk
 
 from .checkpoints.checkpoint import Checkpoint, Plan

@@ -14,7 +14,8 @@ import numpy as np
 from rich.table import Table
 
 from modeling_roformer.files.atomic_folder import output_folder
-from modeling_roformer.output.console import byte_progress, summary_table
+from modeling_roformer.output.console import summary_table
+from modeling_roformer.output.progress import byte_progress
 
 from .errors import CheckpointError
 from .folder.legacy_folder import CONFIGS, VOCABULARY, checked_output, legacy_files

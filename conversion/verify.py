@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from modeling_roformer.output.console import byte_progress, no_transformers_bar
+from modeling_roformer.output.console import no_transformers_bar
+from modeling_roformer.output.progress import byte_progress
 
 from .checkpoints.checkpoint import Plan
 from .errors import CheckpointError

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from modeling_roformer.files.atomic_folder import output_folder
-from modeling_roformer.output.console import byte_progress, summary_table
+from modeling_roformer.output.console import summary_table
+from modeling_roformer.output.progress import byte_progress
 from modeling_roformer.saved_fields import MODEL_TYPES as ROFORMER_TYPES
 from modeling_roformer.tokenization.vocabulary import VocabularyError, check_vocabulary, read_vocab_txt
 from modeling_roformer.tokenization.wordpiece import PREFIX

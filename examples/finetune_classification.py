@@ -82,7 +82,8 @@ def fine_tune(chosen: argparse.Namespace, tokenizer, parts: DatasetDict, seed: i
     labels = {"id2label": dict(enumerate(names)), "label2id": {name: number for number, name in enumerate(names)}}
     # The checkpoint may have a head for other labels.
     options = {"ignore_mismatched_sizes": True, "dtype": "float32", **labels}
-    model = AutoModelForSequenceClassification.from_pretrained(chosen.model, **options)
+    with training.new_head():
+        model = AutoModelForSequenceClassification.from_pretrained(chosen.model, **options)
     arguments = TrainingArguments(
         str(folder),
         seed=seed,
@@ -114,7 +115,7 @@ def fine_tune(chosen: argparse.Namespace, tokenizer, parts: DatasetDict, seed: i
 def predict(folder: Path, tokenizer, rows: Dataset) -> training.ClassPredictions:
     """Return the predictions of the saved model in a folder."""
     model = AutoModelForSequenceClassification.from_pretrained(folder, dtype="float32")
-    arguments = TrainingArguments(str(folder.parent), report_to=[], disable_tqdm=True, dataloader_pin_memory=False)
+    arguments = TrainingArguments(str(folder.parent), report_to=[], dataloader_pin_memory=False)
     output = Trainer(model, arguments, processing_class=tokenizer).predict(rows)
     return training.ClassPredictions(rows.features["label"].names, output.label_ids, output.predictions)
 
@@ -144,7 +145,8 @@ def main() -> None:
     texts = [name for name in parts["train"].column_names if name != "label"]
     columns = {name: parts[tested][name] for name in texts}
     options = {"truncation": True, "max_length": chosen.length}
-    parts = parts.map(tokenizer, batched=True, input_columns=texts, remove_columns=texts, fn_kwargs=options)
+    work = {"input_columns": texts, "remove_columns": texts, "fn_kwargs": options, "desc": "tokenizing"}
+    parts = parts.map(tokenizer, batched=True, **work)
     tokenizer = training.with_trained_length(tokenizer, chosen.length)
     settings = {name: value for name, value in vars(chosen).items() if name != "predictions"}
     with training.start_run(chosen.output, settings, sources, chosen.resume) as run:

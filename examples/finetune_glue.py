@@ -70,14 +70,15 @@ def fine_tune(place: str, parts, rate: float, seed: int, chosen: argparse.Namesp
     tokenizer, labels = AutoTokenizer.from_pretrained(place), parts["train"].features["label"]
     classes = getattr(labels, "names", None)
     set_seed(seed)
-    model = AutoModelForSequenceClassification.from_pretrained(
-        place,
-        id2label=dict(enumerate(classes or ["similarity"])),
-        label2id={name: number for number, name in enumerate(classes or ["similarity"])},
-        problem_type="single_label_classification" if classes else "regression",
-        ignore_mismatched_sizes=True,  # the checkpoint may have a head for other labels
-        dtype="float32",
-    )
+    with training.new_head():
+        model = AutoModelForSequenceClassification.from_pretrained(
+            place,
+            id2label=dict(enumerate(classes or ["similarity"])),
+            label2id={name: number for number, name in enumerate(classes or ["similarity"])},
+            problem_type="single_label_classification" if classes else "regression",
+            ignore_mismatched_sizes=True,  # the checkpoint may have a head for other labels
+            dtype="float32",
+        )
     arguments = TrainingArguments(
         str(folder),
         seed=seed,
@@ -95,7 +96,7 @@ def fine_tune(place: str, parts, rate: float, seed: int, chosen: argparse.Namesp
     )
     texts = [name for name in ("text", "pair") if name in parts["train"].column_names]
     encode = partial(tokenizer, truncation=True, max_length=chosen.length)
-    train = parts["train"].map(encode, batched=True, input_columns=texts, remove_columns=texts)
+    train = parts["train"].map(encode, batched=True, input_columns=texts, remove_columns=texts, desc="tokenizing")
     callbacks = [training.FiniteCallback()]
     trainer = Trainer(model, arguments, train_dataset=train, processing_class=tokenizer, callbacks=callbacks)
     training.train_or_resume(trainer)
@@ -107,7 +108,9 @@ def scores_of(trainer: Trainer, task: str, parts, length: int) -> dict[str, floa
     texts = [name for name in ("text", "pair") if name in parts["train"].column_names]
     encode, scores = partial(trainer.processing_class, truncation=True, max_length=length), {}
     for part in (part for part in parts if part != "train"):
-        predicted = trainer.predict(parts[part].map(encode, batched=True, input_columns=texts, remove_columns=texts))
+        predicted = trainer.predict(
+            parts[part].map(encode, batched=True, input_columns=texts, remove_columns=texts, desc="tokenizing")
+        )
         labels, answers = predicted.label_ids, predicted.predictions
         if names := TASKS[task].classes and parts[part].features["label"].names:
             advice = "try other --learning-rates, or more --epochs"

@@ -65,7 +65,8 @@ def result_of(decisions: dict, parts: dict[str, datasets.Dataset], **more) -> di
 def make_trainer(chosen: argparse.Namespace, parts: dict[str, datasets.Dataset], seed: int, folder: Path) -> Trainer:
     set_seed(seed)
     tokenizer = AutoTokenizer.from_pretrained(chosen.model, model_max_length=chosen.max_length)
-    model = RoFormerForTripletMatching.from_pretrained(chosen.model, triplet_scorer=chosen.scorer, dtype="float32")
+    with training.new_head():
+        model = RoFormerForTripletMatching.from_pretrained(chosen.model, triplet_scorer=chosen.scorer, dtype="float32")
     arguments = TrainingArguments(
         str(folder),
         seed=seed,

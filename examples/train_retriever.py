@@ -12,7 +12,6 @@ docs/vectors.md.
 
 import argparse
 import shutil
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -75,7 +74,6 @@ def train(chosen: argparse.Namespace, model, questions, search, seed: int, folde
         bf16=chosen.bf16,
         use_cpu=not torch.accelerator.is_available(),  # else Trainer refuses bfloat16 there
         dataloader_pin_memory=torch.accelerator.is_available(),
-        disable_tqdm=not sys.stderr.isatty(),
         eval_strategy="epoch",
         save_strategy="epoch",
         save_total_limit=2,

@@ -144,7 +144,9 @@ def main() -> None:
         def tokenize(pair: dict) -> dict:
             return tokenizer(pair["source"], text_target=pair["target"], truncation=True)
 
-        tokens = {part: pairs.map(tokenize, remove_columns=[*columns]) for part, pairs in parts.items()}
+        tokens = {
+            part: pairs.map(tokenize, remove_columns=[*columns], desc="tokenizing") for part, pairs in parts.items()
+        }
         for seed in map(str, chosen.seeds):
             folder = run.folder / f"seed-{seed}"
             if seed in run.results:

@@ -106,8 +106,8 @@ class MultiHeadAttention(nn.Module):
 class RoFormerSelfAttention(MultiHeadAttention):
     """Self-attention with equation 16: (R(m)·q)ᵀ(R(n)·k) in place of qᵀk; qᵀk without `position_embeddings`.
 
-    The config is read in each call, as the model reads it for the mask and the frequencies: it may be changed. Other
-    kinds of self-attention are subclasses.
+    The config may be changed between calls: each call reads it, and so does the model for the mask and the frequencies.
+    Other kinds of self-attention are subclasses.
     """
 
     # Whether each pair of tokens has a score, so that a mask can exclude pairs, and a cache has each token.

@@ -38,8 +38,8 @@ class Call:
         position_ids: integers, shape (b, s) or (1, s).
         lengths: see `frequency_lengths`.
         attention_mask: as `RoFormerModel.forward` takes it; None if it masks nothing.
-        packing: the packing with which the layers compute the texts without padding; None if they compute the rows as
-            they are.
+        packing: the packing that the layers use to compute the texts without padding; None if they compute the rows
+            as they are.
         texts: the packing of rows that hold several texts, also if the layers separate these by a mask; None if each
             row is one text.
         cache: keys and values of the preceding tokens, which the layers read and extend; None for no cache.

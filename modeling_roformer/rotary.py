@@ -282,9 +282,9 @@ def offset_of(config: RoFormerConfig, frequencies: torch.Tensor, name: str) -> t
 
 
 def growth(config: RoFormerConfig, offset: torch.Tensor) -> torch.Tensor:
-    """Return the factors, float64, by which training has changed the frequencies of a config.
+    """Return the ratios, float64, of the trained frequencies to those of the config.
 
-    They are those of the rounded frequencies, so that a saved model computes the same.
+    Frequencies are rounded as in files, so that a saved model computes the same.
     """
     return frequencies_of(config, offset) / initial_frequencies(config, offset.device)
 

@@ -221,7 +221,7 @@ class RoFormerForTripletMatching(RoFormerHead):
 
 
 def longest_input(tokenizer: PreTrainedTokenizerBase, max_length: int | None) -> int:
-    """Return the length, special tokens included, to which inputs are truncated.
+    """Return the maximum length of inputs, special tokens included; longer ones are truncated.
 
     It is `max_length` if given, else the tokenizer's `model_max_length`, else 1,024 as in the paper.
     """

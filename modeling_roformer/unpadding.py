@@ -18,9 +18,9 @@ from transformers.cache_utils import Cache
 
 from .inputs import can_be_read, check_shape, is_flash, is_transformed, nonzero
 
-# Padding per text, times hidden_size², from which on packed texts are faster on a CPU: 8 tokens at width 256, 1 at 768.
+# Least padding per text, times hidden_size², that makes packed texts faster on a CPU: 8 tokens at width 256, 1 at 768.
 LEAST_SAVED = 2**19
-# Share of padding in a batch from which on torch's kernel for packed texts is faster on a GPU. The bound itself has not
+# Least share of padding in a batch that makes torch's kernel for packed texts faster on a GPU. The bound itself has not
 # been measured: `benchmarks/padding.py --device cuda` does so. On an H200 in bfloat16, the kernel took 2 to 10 % longer
 # than SDPA where there was no padding, and the whole model 0.41 times as long at 77 % of padding.
 LEAST_SHARE = 0.1
@@ -103,7 +103,7 @@ class Packing:
 
 
 class FlatPacking(Packing):
-    """Texts that come without padding, several in a row, as from `DataCollatorWithFlattening`; they keep their order.
+    """Several texts in a row, without padding, as `DataCollatorWithFlattening` makes them; they keep their order.
 
     Args:
         source: name of the argument that separates the texts.
@@ -116,7 +116,7 @@ class FlatPacking(Packing):
         number: number of texts, as a 0-d tensor; None if it cannot be read.
     """
 
-    has_given_cache = False  # whether the caller passed a cache, although without tokens
+    has_given_cache = False  # whether the caller passed a cache, even an empty one
 
     def __init__(self, source: str, starts: torch.Tensor, ends: Any = None, max_length: Any = None, fit: Any = None):
         self.source, self.starts, self.cu_seqlens, self.fit = source, starts, ends, fit
@@ -300,11 +300,11 @@ def packed_dtype(config: Any, x: torch.Tensor, dropout: float) -> torch.dtype | 
 
     Args:
         x: queries, or another tensor with their dtype and device.
-        dropout: probability with which attention is dropped out, which the kernel cannot.
+        dropout: probability of attention dropout, which the kernel does not have.
     """
     if dropout or packed_kernel(x.device) is None or is_transformed():
         return None
-    # Not `x.requires_grad`: the choice is made before the layers too, of which perhaps only some are trained.
+    # Not `x.requires_grad`: the choice is made before the layers too, and perhaps only some of them are trained.
     if 192 < config.head_dim <= 224 and torch.is_grad_enabled() and _lacks_wide_gradients(x.device):
         return None
     has_autocast = torch.is_autocast_enabled(x.device.type) and x.dtype != torch.float64  # which autocast leaves alone

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .runs.data import encode_labels, load_data, load_texts, split_by, split_off
     from .runs.finite_callback import FiniteCallback, NotFinite
     from .runs.length import check_length, with_trained_length
+    from .runs.new_head import new_head
     from .runs.run_folder import Run, last_checkpoint, start_run
     from .runs.spread import print_scores, spread
     from .runs.starting_models import (
@@ -87,6 +88,7 @@ __all__ = [
     "load_tokenizer",
     "load_triplets",
     "near_duplicates",
+    "new_head",
     "one_bar",
     "paired_bootstrap",
     "pretrain",
@@ -131,6 +133,7 @@ __getattr__, __dir__ = lazy_names(
         "runs.data": ("encode_labels", "load_data", "load_texts", "split_by", "split_off"),
         "runs.finite_callback": ("FiniteCallback", "NotFinite"),
         "runs.length": ("check_length", "with_trained_length"),
+        "runs.new_head": ("new_head",),
         "runs.run_folder": ("Run", "last_checkpoint", "start_run"),
         "runs.spread": ("print_scores", "spread"),
         "runs.starting_models": (

@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from modeling_roformer.data import DataError
 from modeling_roformer.output.console import sentence_of
+from modeling_roformer.output.progress import bars_as_lines
 
 _FULL_ERRNOS = errno.ENOSPC, errno.EDQUOT
 _FULL_MESSAGES = ("No space left on device", "os error 28", "Disk quota exceeded", "os error 122")  # of safetensors
@@ -42,10 +43,11 @@ def exit_on_error(program: str) -> Iterator[None]:
     """Exit with code 1 and a one-line message on stderr if the block raises.
 
     After Ctrl-C in a run that was begun by `start_run`, the message has the command that resumes it. With
-    ROFORMER_DEBUG=1, show the traceback instead.
+    ROFORMER_DEBUG=1, show the traceback instead. In the block, bars of tqdm are lines where stderr is not a terminal.
     """
     try:
-        yield
+        with bars_as_lines():
+            yield
     except KeyboardInterrupt as stop:
         advice = f"; resume with: {_command_to_resume()}" if isinstance(stop, Interrupted) else ""
         _print_error(program, f"interrupted{advice}")

@@ -28,7 +28,6 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 from scipy import sparse
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -38,6 +37,7 @@ from statute_triplets import NUMBER, SPLITS, read_laws
 from transformers import PreTrainedTokenizerBase
 
 from modeling_roformer.files import output_folder
+from modeling_roformer.output.progress import tracked
 from modeling_roformer.tokenization.segmentation import JiebaSegmenter
 from modeling_roformer.training import (
     ScriptParser,
@@ -260,7 +260,7 @@ def main() -> None:
         vectorizer = TfidfVectorizer(analyzer=JiebaSegmenter(), sublinear_tf=True)
         vectorizer.fit(sentence for name in statutes["train"] for sentence in laws[name])
         triplets = {}
-        for part, statutes_of_part in track(statutes.items(), "triplets"):
+        for part, statutes_of_part in tracked(statutes.items(), "triplets"):
             wanted = getattr(chosen, part)
             sentences = {name: held_out[name] if part == "test" else laws[name] for name in statutes_of_part}
             triplets[part] = make_triplets(sentences, wanted, lengths, tokenizer, vectorizer, some)
@@ -270,7 +270,7 @@ def main() -> None:
                     "triplets: give fewer, or another --length"
                 )
         known = {}
-        for length in track(lengths, "simple cues"):
+        for length in tracked(lengths, "simple cues"):
             (folder / str(length)).mkdir()
             for part in SPLITS:
                 lines = (json.dumps(row[length], ensure_ascii=False) + "\n" for row in triplets[part])

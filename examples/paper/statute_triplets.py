@@ -31,7 +31,6 @@ import datasets
 import jieba
 import numpy as np
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 from scipy.optimize import linear_sum_assignment
 from sklearn.ensemble import GradientBoostingClassifier
@@ -43,6 +42,7 @@ from sklearn.preprocessing import StandardScaler
 
 from modeling_roformer.data import read_texts
 from modeling_roformer.files import output_folder
+from modeling_roformer.output.progress import tracked
 from modeling_roformer.tokenization.segmentation import JiebaSegmenter
 from modeling_roformer.training import (
     ScriptParser,
@@ -391,7 +391,7 @@ def main() -> None:
             )
         known = known_without_reading(triplets["train"], triplets["test"])
         by_length: dict[str, list[float]] = {"style": [], "TF-IDF, words": []}
-        for tokens in track((*BEGINNINGS, None), "reading the beginnings"):
+        for tokens in tracked((*BEGINNINGS, None), "reading the beginnings"):
             train, test = ([beginning(row, tokens, count) for row in triplets[split]] for split in ("train", "test"))
             by_length["style"].append(known_from_style(train, test))
             decisions = tf_idf(*map(datasets.Dataset.from_list, (train, test)))  # as of finetune_triplet.py --baselines

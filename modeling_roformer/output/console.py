@@ -1,18 +1,13 @@
-"""Console output of commands: progress bars, summaries, and errors as one line."""
+"""Console output of commands: summaries, errors as one line, and output of libraries that is hidden."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from logging import ERROR, WARNING, getLogger
-from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 
 def sentence_of(error: BaseException) -> str:
@@ -43,26 +38,6 @@ def summary_table(rows: Mapping[str, str | None]) -> Table:
         if value is not None:
             table.add_row(Text(name), Text(value))
     return table
-
-
-def bar_on_stderr(shown: bool) -> dict:
-    """Return rich's arguments for a progress bar on stderr that disappears at the end. It is hidden if stderr is not a
-    terminal."""
-    console = Console(stderr=True)
-    console.quiet = not (shown and console.is_terminal)  # up to rich 14.2, a hidden bar ends with an empty line
-    return dict(console=console, disable=console.quiet, transient=True)
-
-
-def byte_progress(shown: bool) -> "Progress":
-    """Return a progress bar over bytes, as `bar_on_stderr` shows it.
-
-    >>> with byte_progress(shown=True) as bar:
-    ...     bar.advance(bar.add_task("reading", total=100), 50)
-    """
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    return Progress(*columns, **bar_on_stderr(shown))
 
 
 @contextmanager

@@ -21,7 +21,8 @@ from pathlib import Path
 from rich.table import Table
 
 from modeling_roformer.data import Batch, DataError, batch_texts, find_files, read_batches
-from modeling_roformer.output.console import byte_progress, summary_table
+from modeling_roformer.output.console import summary_table
+from modeling_roformer.output.progress import byte_progress
 from modeling_roformer.tokenization.segmentation import JiebaSegmenter
 from modeling_roformer.tokenization.vocabulary import (
     VocabularyError,

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from modeling_roformer.conversion.folder.legacy_folder import checked_output
 from modeling_roformer.files.atomic_folder import output_folder
-from modeling_roformer.output.console import bar_on_stderr
 from modeling_roformer.output.extras import needs_extra
+from modeling_roformer.output.progress import progress_on_stderr
 
 from ..errors import ServingError
 from ..model_folder import named_when_unreadable
@@ -172,6 +172,6 @@ def write_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> bool:
 def _steps(shown: bool, steps: int, texts: int) -> Iterator[tuple[Callable[[str], None], Callable[[], None]]]:
     """Show a progress bar. Yield a function that begins a step by name, and one that advances it by one of `texts`."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, **bar_on_stderr(shown)) as bar:
+    with progress_on_stderr(shown, *columns) as bar:
         task, done = bar.add_task("", total=steps * texts), iter(range(0, steps * texts, texts))
         yield lambda name: bar.update(task, description=name, completed=next(done)), lambda: bar.advance(task)

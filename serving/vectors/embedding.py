@@ -15,8 +15,9 @@ from rich.table import Table
 from modeling_roformer.data.texts import Texts, source_names
 from modeling_roformer.files import write_whole
 from modeling_roformer.files.lock import only_writer
-from modeling_roformer.output.console import byte_progress, summary_table
+from modeling_roformer.output.console import summary_table
 from modeling_roformer.output.device import device_of
+from modeling_roformer.output.progress import byte_progress
 
 from ..errors import ServingError
 from ..pooling import check_model, length_of_older_versions

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from modeling_roformer.data import read_texts
 from modeling_roformer.data.formats import is_file_name
-from modeling_roformer.output.console import byte_progress
+from modeling_roformer.output.progress import byte_progress
 
 from ..errors import ServingError
 from .encoder import TextEncoder, check_finite, model_identity

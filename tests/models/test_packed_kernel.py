@@ -369,7 +369,7 @@ def test_the_kernel_takes_half_precision_without_dropout(fields, dtype, dropout,
 def test_gradients_of_wide_heads_are_left_to_sdpa_where_it_does_not_take_flash_attention(
     capability, width, needs_gradients, kernel_of_torch
 ):
-    """By torch's own condition: compute capability 8.6 to 8.9 and 12, heads of 193 to 224."""
+    """The condition is torch's own: compute capability 8.6 to 8.9 and 12, heads of 193 to 224."""
     kernel_of_torch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     config, (hidden_states, _) = small_model(hidden_size=2 * width).config, on_gpu()
     lacks = capability in [(8, 6), (8, 7), (8, 9), (12, 0), (12, 1)] and width in (200, 224)

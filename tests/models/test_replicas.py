@@ -78,7 +78,7 @@ def projection(model):
 
 
 def test_random_features_are_redrawn_in_replicas(replica_of):
-    """As without replicas: training steps are counted, unless the model is frozen."""
+    """Training steps are counted as without replicas, unless the model is frozen."""
     plain = make_variant("linear favor", **NO_DROPOUT, **FAVOR).train()
     replicated, frozen = copy.deepcopy(plain), copy.deepcopy(plain).requires_grad_(False)
     first = projection(plain).clone()

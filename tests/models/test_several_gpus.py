@@ -101,7 +101,7 @@ def test_texts_in_a_row(names, fields):
     lambda: FlatPacking("cu_seq_lens_q", torch.ones(1, 7), torch.tensor([0, 4, 7], dtype=torch.int32), 4),
 ], ids=["padded", "in a row"])  # fmt: skip
 def test_the_ends_of_texts_are_where_attention_is_computed(make, implementation, monkeypatch):
-    """Both in torch's kernel for packed texts and in flash attention."""
+    """They are read by torch's kernel for packed texts, and by flash attention."""
     packing, ends = make(), []
 
     def kernel(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, scale=None, window_size=(-1, -1)):

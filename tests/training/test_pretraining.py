@@ -266,7 +266,7 @@ def test_bfloat16_is_the_default_where_a_gpu_has_it(run, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("ahead", [False, True])
 def test_batches_are_copied_ahead_where_that_is_right(ahead, run, tmp_path, monkeypatch):
-    """On Apple's GPUs such copies can be wrong without an error."""
+    """Such copies can be wrong without an error on Apple's GPUs."""
     trainers = []
 
     class Watched(StageTrainer):

@@ -64,7 +64,7 @@ def test_the_weights_of_the_model_are_subtracted(gpu, monkeypatch):
 
 @pytest.mark.parametrize(("memory", "tokens"), [(5.7, 2_048), (11.5, 8_192), (22.9, 16_384), (103, 16_384)])
 def test_an_apple_gpu_takes_no_more_than_a_cpu(memory, tokens, gpu, monkeypatch):
-    """Of 8, 16, 32 and 144 GB that it shares with all other programs."""
+    """Its share of a memory of 8, 16, 32 and 144 GB, which all other programs use too."""
     gpu.device = torch.device("mps")
     monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: int(memory * GB))
     assert default_device_tokens(model_of(BASE)) == tokens

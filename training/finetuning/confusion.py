@@ -21,7 +21,7 @@ def draw_confusion(picture: Path, names: Sequence[str], counts: np.ndarray) -> P
     Args:
         picture: the file.
         names: names of the classes.
-        counts: counts[i, j] is the number of texts of class i for which class j was predicted.
+        counts: counts[i, j] is the number of texts of class i whose predicted class is j.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure

@@ -2,17 +2,17 @@
 
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-import datasets
 import torch
 from tqdm import tqdm
 from transformers import EarlyStoppingCallback, Trainer, TrainerCallback, TrainerState
 from transformers.trainer_callback import ProgressCallback
+from transformers.trainer_utils import has_length
 
 from modeling_roformer.output.console import no_transformers_bar
+from modeling_roformer.output.progress import bars_are_shown
 
 from ..errors import TrainingError
 from ..runs.run_folder import last_checkpoint
@@ -20,25 +20,17 @@ from ..runs.run_folder import last_checkpoint
 _TIMINGS = ("runtime", "samples_per_second", "steps_per_second")  # not shown
 
 
-@contextmanager
-def one_bar() -> Iterator[None]:
-    """Hide all progress bars in a block but that of `train_or_resume`, and on a terminal those of `datasets`."""
-    hide = not sys.stderr.isatty() and datasets.are_progress_bars_disabled() is False
-    with no_transformers_bar():
-        try:
-            if hide:
-                datasets.disable_progress_bars()
-            yield
-        finally:
-            if hide:
-                datasets.enable_progress_bars()
+def one_bar() -> AbstractContextManager[None]:
+    """Return a block that hides transformers' own progress bars, which would mix with that of `train_or_resume`."""
+    return no_transformers_bar()
 
 
 def train_or_resume(trainer: Trainer) -> None:
     """Train to the end, from the last checkpoint in the trainer's folder if it has one.
 
     A resumed training ends with the same weights as one that was not interrupted, if nothing else changed. Patience is
-    resumed too. Shows one bar, which disappears at the end, and one line per evaluation, or per log entry without.
+    resumed too. Shows one bar, which disappears at the end, and in a block of `exit_on_error` a line now and then where
+    stderr is not a terminal. Prints a line per evaluation, or per log entry without.
 
     Raises a TrainingError if the best checkpoint so far is missing.
     """
@@ -85,20 +77,31 @@ class _BestCheckpoint(TrainerCallback):
 
 
 class _Lines(TrainerCallback):
-    """Callback that prints a line per evaluation, and shows a bar of the steps on a terminal."""
+    """Callback that prints a line per evaluation, and shows a bar of the steps and one of each evaluation."""
 
     def __init__(self):
         self.bar: tqdm | None = None
+        self.evaluation: tqdm | None = None
         self.loss: float | None = None
 
     def on_train_begin(self, args, state, control, **kwargs):
         if state.is_world_process_zero:
-            options = {"initial": state.global_step, "total": state.max_steps, "dynamic_ncols": True}
-            self.bar = tqdm(**options, leave=False, disable=None)  # None: off where stderr is no terminal
+            self.bar = _bar("training", state.max_steps, initial=state.global_step)
 
     def on_step_end(self, args, state, control, **kwargs):
         if self.bar is not None:
             self.bar.update(state.global_step - self.bar.n)
+
+    def on_prediction_step(self, args, state, control, eval_dataloader=None, **kwargs):
+        if state.is_world_process_zero and has_length(eval_dataloader):
+            if self.evaluation is None:
+                self.evaluation = _bar("evaluating", len(eval_dataloader))
+            self.evaluation.update()
+
+    def on_predict(self, *args, **kwargs):
+        if self.evaluation is not None:
+            self.evaluation.close()
+            self.evaluation = None
 
     def on_log(self, args, state, control, logs, **kwargs):
         self.loss = logs.get("loss", self.loss)
@@ -106,6 +109,7 @@ class _Lines(TrainerCallback):
             self._print(state, {})
 
     def on_evaluate(self, args, state, control, metrics, **kwargs):
+        self.on_predict()
         named = {name.removeprefix("eval_").replace("_", " "): value for name, value in metrics.items()}
         shown = {f"validation {name}": value for name, value in named.items()}
         self._print(state, {name: value for name, value in shown.items() if _is_shown(name)})
@@ -120,6 +124,10 @@ class _Lines(TrainerCallback):
             figures = {"training loss": self.loss} if self.loss is not None else {}
             text = ", ".join(f"{name} {value:.3f}" for name, value in {**figures, **measured}.items())
             tqdm.write(f"epoch {state.epoch:.4g}, step {state.global_step:,}: {text}", file=sys.stdout)
+
+
+def _bar(what: str, total: int, initial: int = 0) -> tqdm:
+    return tqdm(desc=what, total=total, initial=initial, dynamic_ncols=True, leave=False, disable=not bars_are_shown())
 
 
 def _is_shown(name: str) -> bool:

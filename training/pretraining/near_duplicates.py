@@ -10,11 +10,10 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 import numpy as np
-from rich.progress import track
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
-from modeling_roformer.output.console import bar_on_stderr
+from modeling_roformer.output.progress import tracked
 
 from ..errors import TrainingError
 
@@ -39,7 +38,7 @@ def near_duplicates(texts: Iterable[str], similarity: float = 0.5, progress: boo
     Args:
         texts: documents, read once. They take about 70 bytes of memory per character.
         similarity: above 0, at most 1.
-        progress: whether to show progress bars if stderr is a terminal.
+        progress: whether to show progress on stderr.
 
     Returns:
         Numbers of the groups, from 0: int32 of shape (texts,).
@@ -48,9 +47,8 @@ def near_duplicates(texts: Iterable[str], similarity: float = 0.5, progress: boo
     """
     if not 0 < similarity <= 1:
         raise TrainingError(f"similarity is {similarity}; expected a number above 0 and at most 1")
-    bar = bar_on_stderr(progress)
     numbers: dict[bytes, int] = {}  # texts with equal shingles share a set
-    shingles = map(_shingles, track(texts, "shingles", **bar))
+    shingles = map(_shingles, tracked(texts, "shingles", progress))
     set_of_text = [numbers.setdefault(found.tobytes(), len(numbers)) for found in shingles]
     if not numbers:
         return np.zeros(0, dtype=np.int32)
@@ -62,7 +60,7 @@ def near_duplicates(texts: Iterable[str], similarity: float = 0.5, progress: boo
             f"a similarity of {similarity:g} needs {join.comparisons.sum():,} comparisons of these documents; the "
             f"limit is {MAX_COMPARISONS:,}: use a higher similarity"
         )
-    for rows in track(join.parts(), "comparisons", **bar):
+    for rows in tracked(join.parts(), "comparisons", progress):
         join.compare_with_all(rows)
     return _numbered(join.groups[np.argsort(join.order)][set_of_text])
 

@@ -30,7 +30,7 @@ class Stage:
     steps: optimizer steps.
     learning_rate: maximum learning rate.
     masked: share of masked words, or two shares: it changes linearly from the first step to the last.
-    warmup: share of the steps in which the learning rate rises from 0.
+    warmup: share of the steps that raise the learning rate from 0.
     schedule: after the warm-up: linear or cosine, to 0, or constant.
     weight_decay: on weights, not on biases and norms.
     optimizer: adamw, or muon: Muon for the layers' matrices and AdamW for the rest (see `MuonAndAdamW`).

@@ -1,4 +1,4 @@
-"""Length at which a model is trained, which its tokenizer is saved with."""
+"""Length of the texts that a model is trained on; its tokenizer is saved with it."""
 
 import copy
 

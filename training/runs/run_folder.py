@@ -1,4 +1,4 @@
-"""Folder of a training run: its settings, its results, and the checkpoint from which it is resumed."""
+"""Folder of a training run: its settings, its results, and the checkpoint that it is resumed from."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -64,7 +64,7 @@ class Run:
             training: what the model was trained to do, on how many texts, for the card.
             task: name of the task on the Hub, such as "text-classification".
             scores: scores by name; NaN is refused with a ValueError.
-            tested_on: the data on which they were measured, and its split.
+            tested_on: the data that they were measured on, and its split.
             name: name of the folder, and of the model in its card; `model` is called like the run there.
             card: further arguments of `write_trained_card`.
         """

@@ -1,4 +1,4 @@
-"""Tokenizers and models from which training starts, and their learning rate."""
+"""Tokenizers and models that training starts from, and their learning rate."""
 
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from modeling_roformer.tokenization.tokenizer import RoFormerTokenizer
 
 from ..errors import TrainingError
 from .finite_callback import NotFinite, first_not_finite
+from .new_head import new_head
 
 # Sizes of https://github.com/google-research/bert: layers and width. A head has 64 dimensions.
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768)}
@@ -180,7 +181,8 @@ def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase, seed: i
             "vocabulary with `roformer vocab-init`"
         )
     set_seed(seed)
-    model = RoFormerForMaskedLM.from_pretrained(place, dtype=torch.float32)
+    with new_head():
+        model = RoFormerForMaskedLM.from_pretrained(place, dtype=torch.float32)
     if name := first_not_finite(model):
         raise NotFinite(f"the weight {name} of {place} is not finite: use an earlier checkpoint")
     return model

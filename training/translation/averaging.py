@@ -29,7 +29,7 @@ def average_checkpoints(folder: str | Path, last: int) -> dict[str, torch.Tensor
     dtypes: dict[str, torch.dtype] = {}
     for checkpoint in checkpoints:
         with safe_open(checkpoint / WEIGHTS, framework="pt") as weights:
-            for name in weights.keys():  # noqa: SIM118, it is no dict
+            for name in weights.keys():  # noqa: SIM118, a reader of safetensors, whose names only `keys` lists
                 value = weights.get_tensor(name)
                 total[name] = value.double() + total.get(name, 0)
                 dtypes[name] = value.dtype

@@ -9,7 +9,7 @@ from .decisions import triplet_decisions, triplet_results
 
 
 class TripletAccuracy(evaluate.Metric):
-    """Share of triplets for which the closer text was predicted. A tie counts half, as much as a guess.
+    """Share of triplets whose closer text was predicted. A tie counts half, as much as a guess.
 
     Predictions are 0 for B, 1 for C and -1 for a tie, references 0 or 1. Others raise a ValueError.
 
