@@ -46,7 +46,11 @@ def read_arguments() -> argparse.Namespace:
     add("--batch-size", type=int, help="default: 32, or less for few texts")
     add("--learning-rate", type=float, help="default: chosen by the width of the model")
     add("--epochs", type=float, default=10, help="maximum number of epochs")
-    add("--patience", type=int, help="epochs without a better accuracy after which it stops; default: 2, or more")
+    add(
+        "--patience",
+        type=int,
+        help="it stops after these epochs without a better accuracy; default: 2, or more",
+    )
     chosen = parser.parse_args()
     if len(chosen.text) > 2:
         parser.error("--text has more than two columns")

@@ -70,7 +70,7 @@ def train(chosen: argparse.Namespace, model, questions, search, seed: int, folde
         warmup_steps=0.1,  # of all steps
         weight_decay=0.01,
         per_device_train_batch_size=chosen.batch_size,
-        batch_sampler=BatchSamplers.NO_DUPLICATES,  # another question of the same passage is no negative
+        batch_sampler=BatchSamplers.NO_DUPLICATES,  # other questions of the same passage are not negatives
         bf16=chosen.bf16,
         use_cpu=not torch.accelerator.is_available(),  # else Trainer refuses bfloat16 there
         dataloader_pin_memory=torch.accelerator.is_available(),

@@ -14,9 +14,9 @@ _FAMILY = replace(roformer_v1.FAMILY, note=NOTE, dropped={wobert.POSITIONS: "tab
 
 
 def start_from(family: Family, target: str, where: str) -> Family:
-    """Return the family as which `--as target` writes a checkpoint of `family`.
+    """Return the family that a checkpoint of `family` becomes by `--as target`.
 
-    Raises CheckpointError, which names the checkpoint as `where`, for families that are not a BERT.
+    Raises a CheckpointError for a family that is not a BERT. Its message names the checkpoint as `where`.
     """
     if family.name not in BERTS:
         raise CheckpointError(f"--as {target} needs a BERT (WoBERT, WoNEZHA), but {where} is a {family.title}")

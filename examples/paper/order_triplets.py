@@ -4,12 +4,12 @@
     python examples/paper/order_triplets.py split/train/laws.jsonl.gz split/held_out/laws.jsonl.gz TOKENIZER \\
         --length 256 512 1024 --output order
 
-A ends at some sentence of a statute, B follows, and C has the sentences of B in another order, in which neighbouring
-sentences share about as many words as in B. Each of A and B has as many whole sentences as fit into half of a pair of
---length tokens of TOKENIZER, a folder of a saved tokenizer. B and C have the same tokens, as often. The label is
-random. OUTPUT/256 has train.jsonl, validation.jsonl and test.jsonl, and so on for each length, with the same places in
-the same statutes in the same rows: a longer text contains the shorter one. OUTPUT/statutes.json has the number of the
-statute of each test row, for a bootstrap clustered by statute.
+A ends at some sentence of a statute, B follows, and C has the sentences of B in another order, whose neighbouring
+sentences share about as many words as those of B. Each of A and B has as many whole sentences as fit into half of a
+pair of --length tokens of TOKENIZER, a folder of a saved tokenizer. B and C have the same tokens, as often. The label
+is random. OUTPUT/256 has train.jsonl, validation.jsonl and test.jsonl, and so on for each length, with the same places
+in the same statutes in the same rows: a longer text contains the shorter one. OUTPUT/statutes.json has the number of
+the statute of each test row, for a bootstrap clustered by statute.
 
 Training and validation triplets are from the first file, test triplets from the second; no statute, nor another with
 its title, is in two splits. Texts are cleaned as by statute_triplets.py; parentheses, enumerations and references to

@@ -49,7 +49,7 @@ def smooth(curve: Points, share: float = 0.05) -> Points:
 
 
 def steps_to(curve: Points, loss: float) -> float | None:
-    """Return the first step at which a curve is at most `loss`, or None if it never is.
+    """Return the first step where a curve is at most `loss`, or None if it never is.
 
     The curve is linear between two points. If the first point is already below, return its step, an upper bound.
 

@@ -89,7 +89,7 @@ TITLE_WORDS = re.compile(
     r"[（(].*?[)）]|中华人民共和国|最高人民(?:法院|检察院)|国务院|关于|实施|若干|暂行|试行|管理|保护|促进|工作|条例|办法|规定|"
     r"法|细则|规则|决定|解释|问题|的|[《》、\s　]"
 )
-# Share of the shorter of two texts at which both are cut. Both end inside a sentence: were the shorter one left whole
+# Both texts are cut at this share of the shorter one. Both end inside a sentence: were the shorter one left whole
 # and the other cut at the end of a sentence, its being the longer one would tell which of the two it is, given the
 # length of A.
 CUT = 0.9

@@ -1,4 +1,4 @@
-"""Fine-tune a model on triplets of long texts, of which it reads each window alone: a control of long input.
+"""Fine-tune a model on triplets of long texts that it reads in separate windows: a control of long input.
 
     python examples/paper/windows.py MODEL --train triplets.jsonl --max-length 2048 --windows 4 --output RUN
 
@@ -66,7 +66,7 @@ def make_trainer(chosen: Namespace, *arguments) -> Trainer:
 
 def main() -> None:
     parser = finetune_triplet.make_parser(__doc__)
-    parser.add_argument("--windows", type=int, default=4, help="into which --max-length is divided; default: 4")
+    parser.add_argument("--windows", type=int, default=4, help="windows that --max-length is divided into; default: 4")
     parser.set_defaults(scorer="bi")
     chosen = parser.parse_args()
     if chosen.scorer != "bi" or chosen.windows < 1 or chosen.max_length // chosen.windows < 3:

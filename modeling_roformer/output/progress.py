@@ -81,7 +81,8 @@ class _Lines(Progress):
     def _print(self) -> None:
         while not self._stopped.wait(_seconds()):
             for task in self.tasks:
-                parts = [column(task) for column in self.columns if not isinstance(column, SpinnerColumn)]
+                columns = [column for column in self.columns if isinstance(column, ProgressColumn)]
+                parts = [column(task) for column in columns if not isinstance(column, SpinnerColumn)]
                 if not task.finished:
                     print(*(part.plain for part in parts if isinstance(part, Text)), file=sys.stderr, flush=True)
 

@@ -106,7 +106,7 @@ def test_vectors_are_our_own(name):
     assert_same(vectors(script(CALLS[name][0], TEXTS)), own("roformer-mini-zh"))
 
 
-@pytest.mark.parametrize("name", [name for name, row in CALLS.items() if row[2] != "as below"])
+@pytest.mark.parametrize("name", [name for name, row in CALLS.items() if row[2] != "make the model first"])
 def test_longer_texts(name):
     call, _, longer = CALLS[name]
     found = vectors(script(f"{call[:-1]}, {longer})", [LONG]))
@@ -135,7 +135,7 @@ def found_with_code(folder, tmp_path_factory):
     bundle(folder / "roformer-mini-zh", folder / "with-code")
     code = "import json, sys\nsys.modules['modeling_roformer'] = None\nall_found = {}\n"
     for name, (call, argument, _) in CALLS.items():
-        if argument != "as below":
+        if argument != "make the model first":
             call = f"{call[:-1]}, {argument})".replace("roformer-mini-zh", "with-code")
             code += script(call, TEXTS) + f"all_found[{name!r}] = [list(map(float, row)) for row in found]\n"
     environment = os.environ | {"HF_MODULES_CACHE": str(tmp_path_factory.mktemp("modules"))}
@@ -147,7 +147,7 @@ def found_with_code(folder, tmp_path_factory):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("name", [name for name, row in CALLS.items() if row[1] != "as below"])
+@pytest.mark.parametrize("name", [name for name, row in CALLS.items() if row[1] != "make the model first"])
 def test_vectors_of_a_folder_with_its_code_are_our_own(name, found_with_code):
     assert_same(unit(found_with_code[name]), own("roformer-mini-zh"))
 

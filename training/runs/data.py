@@ -122,7 +122,7 @@ def _options_of_files(source: str | Path, options: Mapping) -> tuple[Sequence[st
     """Return the names of columns, and whether a text file is one text; raise TrainingError for an option of the
     Hub."""
     if unknown := {*options} - {"cache", "column_names", "sample_by"}:  # `load_texts` caches nothing of files
-        raise TrainingError(f"{source} is no data set on the Hub: the option {min(unknown)} has no meaning")
+        raise TrainingError(f"{source} is not a data set on the Hub: the option {min(unknown)} has no meaning")
     sample_by = options.get("sample_by", "line")
     check_sample_by(sample_by)
     return options.get("column_names"), sample_by == "document"

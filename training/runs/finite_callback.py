@@ -1,4 +1,4 @@
-"""Check that gradients, weights and scores are finite. A run in which one is not has failed."""
+"""Check that gradients, weights and scores are finite. A run has failed if one of them is not."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -114,7 +114,7 @@ def _local(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, torch.Tenso
     """Return the dense floating-point tensors by name. A sharded tensor is replaced by its local shard."""
     local = {name: x.to_local() if isinstance(x, DTensor) else x for name, x in tensors}
     local = {name: x.detach() for name, x in local.items() if x.is_floating_point() and not x.is_sparse}
-    # Neither norms nor isfinite take float8, all of whose numbers are in bfloat16 too.
+    # Neither norms nor isfinite take float8. bfloat16 has all of its numbers.
     return {name: x.bfloat16() if x.itemsize == 1 else x for name, x in local.items()}
 
 
