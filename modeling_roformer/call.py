@@ -326,8 +326,10 @@ def pack_padded(
     if not unpads or cache is not None or config.chunk_size_feed_forward:
         return None
     dropout = config.attention_probs_dropout_prob if model.training else 0.0
-    # The weight is read for its dtype and its device: replicas of nn.DataParallel have no `parameters()`.
-    is_faster = is_faster_packed(config, attention_mask, padding, model.embeddings.word_embeddings.weight, dropout)
+    # Replicas of nn.DataParallel have no `parameters()`, and input embeddings of another class may have no `weight`.
+    words = model.embeddings.word_embeddings
+    weight = getattr(words, "weight", next(words.parameters(), attention_mask))
+    is_faster = is_faster_packed(config, attention_mask, padding, weight, dropout)
     if is_faster and model.self_attention.can_pack(config) and not has_compiled_layers(model):
         return Packing(attention_mask)
     return None

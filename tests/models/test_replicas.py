@@ -73,6 +73,13 @@ def test_a_replica_of_every_variant(variant, replica_of):
     assert_same_results(model, inputs, replica_of)
 
 
+def test_a_replica_with_input_embeddings_of_another_class(replica_of):
+    """They have no `weight`."""
+    model, inputs = make_step("RoFormerModel", dropout=0.0)
+    model.set_input_embeddings(torch.nn.Sequential(model.get_input_embeddings()))
+    assert_same_results(model, inputs, replica_of)
+
+
 def projection(model):
     return model.encoder.layer[0].attention.self.feature_map.projection
 
