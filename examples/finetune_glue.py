@@ -141,7 +141,7 @@ def main() -> None:
         training.check_length(AutoTokenizer.from_pretrained(model), chosen.length, 2 if pairs else 1)
     places = {Path(place).resolve().name: place for place in chosen.models}
     if len(places) < len(chosen.models):
-        raise training.TrainingError("two of --models have the same name: rename a folder")
+        raise training.TrainingError(f"two of --models have the same name: rename one of {', '.join(chosen.models)}")
     tasks = {task: training.read_glue(task, chosen.data) for task in chosen.tasks}
     sources = {"models": chosen.models, "data": chosen.data}
     with training.start_run(chosen.output, vars(chosen), sources, chosen.resume) as run:

@@ -97,7 +97,8 @@ def texts_of(ids: torch.Tensor, length: int, name: str) -> list[dict[str, torch.
     pieces = ids[: len(ids) // length * length].view(-1, length)
     if not len(pieces):
         raise TrainingError(
-            f"the text is too short: its {name} part has {len(ids):,} tokens, fewer than --length {length:,}"
+            f"TEXT is too short: its {name} part has {len(ids):,} tokens, fewer than --length {length:,}. Give a "
+            "longer text, or a smaller --length"
         )
     return [{"input_ids": piece, "labels": piece} for piece in pieces]
 

@@ -122,7 +122,7 @@ def check_trials(folder: Path, encoding: str, chosen: argparse.Namespace) -> Non
     def common(path: Path) -> dict:
         saved = json.loads((path / "settings.json").read_text(encoding="utf-8"))
         stages = [stage | {"learning_rate": None, "steps": None} for stage in saved["settings"]["stages"]]
-        return saved | {"settings": saved["settings"] | {"seed": None, "stages": stages}}
+        return {"data": saved["data"], "settings": saved["settings"] | {"seed": None, "stages": stages}}
 
     for rate in chosen.learning_rates:
         trial = trial_folder(encoding, rate, chosen)

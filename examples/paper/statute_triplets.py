@@ -373,8 +373,8 @@ def main() -> None:
         statutes = [statute for statute in statutes if fits(statute.first) and fits(statute.second)]
         if len(statutes) < chosen.test + chosen.validation + 2:
             raise TrainingError(
-                f"{len(statutes):,} statutes have halves of the right length, too few for {chosen.test:,} test "
-                f"triplets and {chosen.validation:,} for validation: lower --test, --least or --articles"
+                f"{chosen.laws}: {len(statutes):,} statutes have halves of the right length, too few for "
+                f"{chosen.test:,} test triplets and {chosen.validation:,} for validation: lower --test, --least or --articles"
             )
         some.shuffle(statutes)
         ends = np.cumsum([chosen.test, chosen.validation, chosen.train])

@@ -69,8 +69,9 @@ def main() -> None:
     held_out = found[chosen.held_out - 1 :: chosen.held_out]
     train = [article for number, article in enumerate(found, 1) if number % chosen.held_out]
     if not held_out:
+        files = ", ".join(map(str, chosen.files))
         raise TrainingError(
-            f"{len(found)} article{'s' * (len(found) != 1)}: too few to hold out every {chosen.held_out}th: use a "
+            f"{files}: {len(found):,} article{'s' * (len(found) != 1)}, too few to hold out every {chosen.held_out}th: use a "
             "smaller --held-out"
         )
     with output_folder(chosen.output) as folder:

@@ -1,7 +1,9 @@
 """Folders of runs, checks of numbers, and settings in YAML."""
 
+import json
 import math
 import multiprocessing
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,6 +75,22 @@ def test_another_run_is_refused_by_what_differs(tmp_path, text, settings, data, 
     with pytest.raises(TrainingError, match=f"different {named}:"), start_run(folder, settings, {"train": text}, True):
         pass
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_run_of_another_script_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["examples/finetune_triplet.py"])
+    with start_run(tmp_path, {"scorer": "bi"}, {}):
+        pass
+    monkeypatch.setattr(sys, "argv", ["examples/finetune_glue.py"])
+    names = "finetune_triplet.py", "finetune_glue.py"
+    with refused(TrainingError, tmp_path, *names), start_run(tmp_path, {"tasks": ["sst2"]}, {}, resume=True):
+        pass
+    # A copy under another name resumes the run, if the settings are the same; so do runs that did not record it.
+    settings = json.loads((tmp_path / "settings.json").read_text())
+    for begun in settings, {name: settings[name] for name in ("settings", "data")}:
+        (tmp_path / "settings.json").write_text(json.dumps(begun))
+        with start_run(tmp_path, {"scorer": "bi"}, {}, resume=True):
+            pass
 
 
 def test_data_sets_are_compared_by_their_content(tmp_path):

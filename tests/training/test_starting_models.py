@@ -1,5 +1,6 @@
 """A model to start from that is not there is one sentence, before anything is read, and the Hub is asked once."""
 
+import json
 import shutil
 
 import pytest
@@ -137,3 +138,11 @@ def test_an_unknown_size_of_a_fresh_model_is_refused(tmp_path):
         fresh_model(tokenizer, "huge")
     with refused(TrainingError, tmp_path / "none.json"):
         fresh_model(tokenizer, tmp_path / "none.json")
+
+
+def test_a_bad_field_of_a_fresh_model_names_its_file(tmp_path):
+    tokenizer, file = load_tokenizer(LEGACY / "vocab.txt"), tmp_path / "size.json"
+    for fields, facts in ({"hiden_size": 256}, ["hiden_size"]), ({"hidden_size": 250, "num_attention_heads": 4}, [250]):
+        file.write_text(json.dumps(fields))
+        with refused(TrainingError, file, *facts):
+            fresh_model(tokenizer, file)

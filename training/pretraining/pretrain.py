@@ -185,7 +185,10 @@ def _device_batch(stage: Stage, device_tokens: int) -> int:
     """Return the number of pieces that a device computes at once: a divisor of its share of the batch."""
     devices = processes().num_processes
     if stage.batch_size % devices:
-        raise TrainingError(f"a batch of {stage.batch_size:,} pieces cannot be split evenly over {devices:,} devices")
+        raise TrainingError(
+            f"a batch of {stage.batch_size:,} pieces cannot be split evenly over {devices:,} devices: set the stage's "
+            "batch_size to a multiple"
+        )
     pieces = stage.batch_size // devices
     return next(n for n in range(max(1, min(pieces, device_tokens // stage.length)), 0, -1) if pieces % n == 0)
 

@@ -158,8 +158,8 @@ def split_off(rows: datasets.Dataset, share: float, seed: int = 0) -> tuple[data
         kept, taken = rows.train_test_split(share, seed=seed).values()
     except ValueError:
         raise TrainingError(
-            f"too few rows to split: {share:.0%} of {len(rows):,} leaves an empty part. Add rows, or name files for "
-            "all parts"
+            f"too few rows to split: {share:.0%} of {len(rows):,} leaves an empty part. Add rows, or name files "
+            "for all parts by --validation and --test"
         ) from None
     return kept, taken
 

@@ -1,6 +1,7 @@
 """Folder of a training run: its settings, its results, and the checkpoint that it is resumed from."""
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -135,6 +136,7 @@ def _record_or_compare(folder: Path, settings: Mapping, data: Mapping, resume: b
     now = {
         "settings": {name: value for name, value in settings.items() if name not in {*_NOT_COMPARED, *data}},
         "data": {name: _identity(source) for name, source in data.items() if source is not None},
+        "script": Path(sys.argv[0]).name,  # only for the message of another one
     }
     now = json.loads(json.dumps(now, default=str))
     if not path.exists():
@@ -145,6 +147,10 @@ def _record_or_compare(folder: Path, settings: Mapping, data: Mapping, resume: b
     names = [name for name in {**before, **after} if name in before or name not in _RECORDED_LATER]
     earlier, current = _DEFAULTS | before, _DEFAULTS | after
     different = [name for name in names if earlier.get(name) != current.get(name)]
+    if different and begun.get("script", now["script"]) != now["script"]:
+        raise TrainingError(
+            f"{folder} has a run of {begun['script']}, which {now['script']} cannot resume: name another folder"
+        )
     if different:
         command = "the command that began it"
         if "arguments.bf16" in different:  # its default depends on the device

@@ -143,18 +143,25 @@ def fresh_model(
             num_attention_heads=width // 64,
             intermediate_size=4 * width,
         )
-    if isinstance(fields, (str, Path)):
-        if not Path(fields).is_file():
-            raise TrainingError(f"{fields} does not exist: name a JSON file, or one of the sizes {', '.join(SIZES)}")
+    file = fields if isinstance(fields, (str, Path)) else None
+    if file is not None:
+        if not Path(file).is_file():
+            raise TrainingError(f"{file} does not exist: name a JSON file, or one of the sizes {', '.join(SIZES)}")
         try:
-            fields = read_json(fields, encoding="utf-8-sig")
+            fields = read_json(file, encoding="utf-8-sig")
         except ValueError as error:
             raise TrainingError(f'{error}; expected fields of RoFormerConfig, as {{"hidden_size": 256}}') from None
     given = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id} | (fields or {})
     if unknown := sorted(name for name in given if not hasattr(RoFormerConfig(), name)):
-        raise TrainingError(f"RoFormerConfig has no field {', '.join(unknown)}")
+        raise TrainingError(f"{f'{file}: ' if file else ''}RoFormerConfig has no field {', '.join(unknown)}")
+    try:
+        config = RoFormerConfig(**given)
+    except ValueError as error:
+        if file is None:
+            raise
+        raise TrainingError(f"{file}: {sentence_of(error)}") from None
     set_seed(seed)
-    return RoFormerForMaskedLM(RoFormerConfig(**given))
+    return RoFormerForMaskedLM(config)
 
 
 def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase, seed: int = 0) -> RoFormerForMaskedLM:
@@ -167,7 +174,7 @@ def trained_model(place: str | Path, tokenizer: PreTrainedTokenizerBase, seed: i
     try:
         config = registered_transformers.AutoConfig.from_pretrained(place)
     except (OSError, ValueError) as error:
-        raise TrainingError(f"{place} is no saved model: {sentence_of(error)}") from None
+        raise TrainingError(f"{place} is not a saved model: {sentence_of(error)}") from None
     if not isinstance(config, RoFormerConfig) or config.is_decoder:
         found = "a decoder" if isinstance(config, RoFormerConfig) else f"of type {config.model_type}"
         raise TrainingError(

@@ -26,7 +26,9 @@ def train_translation_tokenizer(sentences: Iterable[str], size: int, max_length:
     Raises a TrainingError for another size.
     """
     if not BYTES + 2 <= size <= MAX_ENTRIES:
-        raise TrainingError(f"a vocabulary of {size:,} is not possible; expected {BYTES + 2} to {MAX_ENTRIES:,}")
+        raise TrainingError(
+            f"a vocabulary of {size:,} is not possible: give {BYTES + 2} to {MAX_ENTRIES:,} as --vocabulary-size"
+        )
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])  # of the prefix
