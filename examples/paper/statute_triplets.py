@@ -374,7 +374,8 @@ def main() -> None:
         if len(statutes) < chosen.test + chosen.validation + 2:
             raise TrainingError(
                 f"{chosen.laws}: {len(statutes):,} statutes have halves of the right length, too few for "
-                f"{chosen.test:,} test triplets and {chosen.validation:,} for validation: lower --test, --least or --articles"
+                f"{chosen.test:,} test triplets and {chosen.validation:,} for validation: lower --test, --least "
+                "or --articles"
             )
         some.shuffle(statutes)
         ends = np.cumsum([chosen.test, chosen.validation, chosen.train])

@@ -71,8 +71,8 @@ def main() -> None:
     if not held_out:
         files = ", ".join(map(str, chosen.files))
         raise TrainingError(
-            f"{files}: {len(found):,} article{'s' * (len(found) != 1)}, too few to hold out every {chosen.held_out}th: use a "
-            "smaller --held-out"
+            f"{files}: {len(found):,} article{'s' * (len(found) != 1)}, too few to hold out every {chosen.held_out}th: "
+            "use a smaller --held-out"
         )
     with output_folder(chosen.output) as folder:
         for name, part in ("train", train), ("held_out", held_out):
