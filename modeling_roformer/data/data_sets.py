@@ -8,6 +8,7 @@ from modeling_roformer.output.console import hidden, no_warnings, sentence_of
 from modeling_roformer.output.extras import needs_extra
 
 from .batches import TEXT_COLUMN, Batch, JsonBatch, TableBatch, TextBatch, flatten
+from .code_digest import code_digest
 from .errors import DataError
 from .formats import PARQUET, SUFFIXES, suffix_of
 from .reader import as_document, read_batches
@@ -81,9 +82,13 @@ def table_of_files(
 def from_batches(
     generator, features: datasets.Features, cache: str | Path | None, arguments: dict, **options
 ) -> datasets.Dataset:
-    """Return the data set that `datasets` writes from a generator. Raises the DataError that the generator raises."""
+    """Return the data set that `datasets` writes from a generator. Raises the DataError that the generator raises.
+
+    `datasets` keeps it by the arguments, which include `code`, the digest of our code.
+    """
     try:
         place = {"cache_dir": str(cache)} if cache else {}
+        arguments = arguments | {"code": code_digest()}
         return datasets.Dataset.from_generator(generator, features, gen_kwargs=arguments, **place, **options)
     except DatasetGenerationError as error:
         raise DataError(sentence_of(error.__cause__ or error)) from None  # it names the file
@@ -111,8 +116,9 @@ def _rows(
     lists: Sequence[str],
     names: Sequence[str] | None,
     by_document: bool,
+    code: str,
 ) -> Iterator[dict[str, object]]:
-    """Yield the rows of files; `versions` only make the cache differ."""
+    """Yield the rows of files; `versions` and `code` only make the cache differ."""
     for file in map(Path, files):
         has_types = SUFFIXES.get(suffix_of(file)) == PARQUET
         batches = read_batches(file, names=names)

@@ -2,6 +2,10 @@
 
 import gzip
 import json
+import os
+import shutil
+import subprocess
+import sys
 
 import datasets
 import jieba
@@ -10,9 +14,13 @@ from helpers.paths import REPOSITORY
 from hypothesis import given
 from hypothesis import strategies as st
 
+from modeling_roformer.data import data_sets, values
+from modeling_roformer.data import texts as texts_module
 from modeling_roformer.tokenization import RoFormerTokenizer
+from modeling_roformer.training import load_data
 from modeling_roformer.training.pretraining import documents
 from modeling_roformer.training.pretraining.documents import (
+    checksum_of,
     piece_bounds,
     read_documents,
     split_documents,
@@ -122,6 +130,105 @@ def test_documents_are_tokenized_once(words, write, tmp_path, monkeypatch):
         read_documents([file], cache=tmp_path / "cache"), RoFormerTokenizer(str(VOCAB), do_lower_case=False)
     )
     assert calls
+
+
+def test_files_that_other_code_made_are_not_used(words, write, tmp_path, monkeypatch):
+    """Each step alone: the reader of `datasets`' tables, that of documents, the tokenizer, and the split."""
+    file, cache = write("a.jsonl", ["abc。def", "ghi"]), tmp_path / "cache"
+
+    def rows_of_every_step():
+        texts = read_documents([file], cache=cache)
+        pieces = split_documents(tokenize_documents(texts, words), 8)
+        ids = [row.tolist() for row in pieces["input_ids"]]
+        return [load_data(file, cache=cache)["text"][:], texts["text"][:], ids]
+
+    before = rows_of_every_step()
+    upper = lambda value, *where: values.text_of(value, *where).upper()  # noqa: E731
+    monkeypatch.setattr(data_sets, "text_of", upper)
+    monkeypatch.setattr(texts_module, "text_of", upper)
+    monkeypatch.setattr(documents, "piece_bounds", lambda tokens, *_: [(0, 1)])
+    call = documents.DocumentTokenizer.__call__
+    monkeypatch.setattr(
+        documents.DocumentTokenizer, "__call__", lambda self, batch: call(self, {"text": ["今天"] * len(batch["text"])})
+    )
+    assert rows_of_every_step() == before
+    monkeypatch.setattr(documents, "code_digest", lambda: "of other code")
+    today = words("今天", add_special_tokens=False)["input_ids"][:1]
+    assert rows_of_every_step() == [*before[:2], [today, today]]
+    monkeypatch.setattr(data_sets, "code_digest", lambda: "of other code")
+    table, texts, *_ = rows_of_every_step()
+    assert table == texts == ["ABC。DEF", "GHI"]
+
+
+# What a process prints that imports a copy of the package.
+COPIED = """
+import json, sys
+from modeling_roformer.training import Corpus, load_data
+from modeling_roformer import RoFormerTokenizer
+file, vocab, cache = sys.argv[1:]
+pieces = Corpus([file], cache=cache).pieces(RoFormerTokenizer(vocab), 16)
+rows = [load_data(file, cache=cache)["text"][:], Corpus([file], cache=cache).documents()["text"][:]]
+print(json.dumps([*rows, [ids.tolist() for ids in pieces["input_ids"]]]))
+"""
+
+
+@pytest.mark.slow
+def test_a_changed_reader_and_a_changed_tokenizer_have_an_effect(write, tmp_path):
+    """In copies of the package, with the cache of the package before."""
+    shutil.copytree(REPOSITORY / "modeling_roformer", tmp_path / "modeling_roformer")
+    for room in ("tokenization", "training", "model_cards", "conversion", "serving"):
+        shutil.copytree(REPOSITORY / room, tmp_path / "modeling_roformer" / room)
+    file = write("a.jsonl", ["人民法院应当a"])
+
+    def read():
+        done = subprocess.run(
+            [sys.executable, "-c", COPIED, file, VOCAB, tmp_path / "cache"],
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def change(name, old, new):
+        path = tmp_path / "modeling_roformer" / name
+        text = path.read_text(encoding="utf-8")
+        assert text.count(old) == 1
+        path.write_text(text.replace(old, new), encoding="utf-8")
+
+    table, texts, ids = read()
+    assert table == texts == ["人民法院应当a"]
+    change("data/values.py", "return writable(value)", "return writable(value).replace('a', '天')")
+    table, texts, other_ids = read()
+    assert table == texts == ["人民法院应当天"] and other_ids != ids
+    change(
+        "tokenization/segmentation.py", "return chain.from_iterable(map(self._cut, _PART.findall(text)))", "return text"
+    )
+    assert read()[:2] == [table, texts] and read()[2] != other_ids
+    before = read()[2]
+    change("training/pretraining/documents.py", "room = length - SPECIAL_TOKENS", "room = 1")
+    assert [len(piece) for piece in read()[2]] == [1] * sum(map(len, before))
+
+
+def test_a_checksum_depends_on_every_value_and_not_on_batches(words, corpus):
+    texts = ["一二。" * 40, "三", "四五。" * 10]
+    pieces = split_documents(tokenize_documents(corpus(texts), words), 16)
+    first = checksum_of(pieces)
+    assert checksum_of(split_documents(tokenize_documents(corpus(texts), words), 16, num_proc=2)) == first
+    divided = [pieces.select(range(5)), pieces.select(range(5, len(pieces)))]
+    assert checksum_of(datasets.concatenate_datasets(divided)) == first
+    others = [
+        pieces.select(range(len(pieces) - 1)),
+        pieces.select([1, 0, *range(2, len(pieces))]),
+        split_documents(tokenize_documents(corpus(texts), words), 17),
+    ]
+    for name in pieces.column_names:
+        *column, last = pieces.with_format(None)[name][:]
+        last = last + 1 if isinstance(last, int) else [*last[:-1], type(last[-1])(not last[-1])]
+        changed = pieces.remove_columns(name).add_column(name, [*column, last], feature=pieces.features[name])
+        others.append(changed.select_columns(pieces.column_names))
+    assert len({first, *map(checksum_of, others)}) == 1 + len(others)
 
 
 def test_pieces_are_numbered_within_documents_and_never_joined(words, corpus):

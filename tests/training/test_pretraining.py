@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers.messages import refused
+from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 from helpers.small_models import TINY
 from helpers.waits import host_reads
@@ -18,6 +18,7 @@ from transformers import AutoModelForMaskedLM
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerTokenizer
 from modeling_roformer.training import Corpus, Stage, TrainingError, held_out_scores, pretrain
+from modeling_roformer.training.pretraining import documents
 from modeling_roformer.training.pretraining.masking import MaskingCollator, StageExamples
 from modeling_roformer.training.pretraining.stage_trainer import StageTrainer
 
@@ -140,6 +141,66 @@ def test_stopped_before_a_stage_is_saved(run, uninterrupted, tmp_path, monkeypat
             run(tmp_path / "run")
     run(tmp_path / "run")
     assert_same_weights(tmp_path / "run", uninterrupted)
+
+
+@pytest.fixture
+def other_pieces(monkeypatch):
+    """Return a function that has other code split documents from now on: one token earlier."""
+
+    def other_pieces():
+        bounds = documents.piece_bounds
+
+        def shorter(tokens, characters, starts, length):
+            return bounds(tokens, characters, starts, length - 1)
+
+        monkeypatch.setattr(documents, "piece_bounds", shorter)
+        monkeypatch.setattr(documents, "code_digest", lambda: "of code with other pieces")
+
+    return other_pieces
+
+
+def test_a_run_continues_if_other_code_makes_the_same_pieces(run, uninterrupted, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        at_step(patch, 1, 3, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "run")
+    monkeypatch.setattr(documents, "code_digest", lambda: "of code with the same pieces")
+    run(tmp_path / "run")
+    assert_same_weights(tmp_path / "run", uninterrupted)
+
+
+def test_a_run_with_other_pieces_is_refused(run, corpus, tmp_path, monkeypatch, other_pieces, capfd):
+    with monkeypatch.context() as patch:
+        at_step(patch, 1, 3, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "run", held_out=corpus)
+    before = (tmp_path / "run" / "settings.json").read_text()
+    other_pieces()
+    with refused(TrainingError, tmp_path / "run", "corpus at 32 tokens", "held_out at 32 tokens") as error:
+        run(tmp_path / "run", held_out=corpus)
+    assert "64" not in str(error.value).replace(str(tmp_path), "")  # no sentence is cut there
+    assert (tmp_path / "run" / "settings.json").read_text() == before and not (tmp_path / "run" / "model").exists()
+
+
+def test_a_run_of_an_earlier_version_continues_and_says_so(run, tmp_path, monkeypatch, other_pieces, capfd):
+    """It recorded no checksums of its pieces. From now on it has some."""
+    with monkeypatch.context() as patch:
+        at_step(patch, 1, 3, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "run")
+    settings = tmp_path / "run" / "settings.json"
+    fields = json.loads(settings.read_text())
+    checksums = fields.pop("checksums")
+    settings.write_text(json.dumps(fields))
+    other_pieces()
+    assert str(settings) not in capfd.readouterr().err
+    run(tmp_path / "run")
+    assert_states(capfd.readouterr().err, settings, "corpus at 32 tokens", "corpus at 64 tokens")
+    now = json.loads(settings.read_text())["checksums"]
+    assert now.keys() == checksums.keys() and now["corpus at 32 tokens"] != checksums["corpus at 32 tokens"]
+    capfd.readouterr()
+    run(tmp_path / "run")
+    assert str(settings) not in capfd.readouterr().err
 
 
 def test_muon_goes_on_as_adamw_does(run, tmp_path, monkeypatch):

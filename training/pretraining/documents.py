@@ -1,9 +1,11 @@
 """Documents for pre-training: reading, tokenizing, and splitting into pieces at sentence ends.
 
 Each step returns a `datasets.Dataset` in memory-mapped Arrow files in a cache folder. So a corpus may be larger than
-memory, and a second run reuses the files of the first.
+memory, and a second run reuses the files of the first. `datasets` finds them by the arguments of each step, which
+include `code_digest`: files that other code made are not used.
 """
 
+import hashlib
 import math
 import re
 import sys
@@ -14,9 +16,11 @@ from pathlib import Path
 
 import datasets
 import numpy as np
+import pyarrow.compute
 from transformers import PreTrainedTokenizerBase
 
 from modeling_roformer.data import Texts, find_files
+from modeling_roformer.data.code_digest import code_digest
 from modeling_roformer.data.data_sets import from_batches, version_of
 from modeling_roformer.data.reader import CHUNK
 from modeling_roformer.model_cards import sha256_of
@@ -31,6 +35,7 @@ _CHARACTERS_PER_TOKEN = 1.5  # limit of a Chinese piece, per token of its length
 _CHINESE_CHARACTERS_PER_TOKEN = 3  # a text with more characters per token is not Chinese
 _SENTENCE_END = re.compile("[\n。]")
 _DOCUMENTS_PER_BATCH = 100  # documents in memory at once
+_PIECES_PER_CHECKSUM = 10_000  # pieces in memory at once; a checksum depends on it
 
 
 @raises_training_error()
@@ -66,10 +71,11 @@ def read_documents(
         _batches, datasets.Features(text=datasets.LargeList(kind)), cache, arguments, writer_batch_size=1
     )
     texts = batches.map(
-        lambda batch: {"text": batch["text"][0]},
+        _texts_of_batch,
         batched=True,
         batch_size=1,
         features=datasets.Features(text=kind),
+        fn_kwargs={"code": code_digest()},
         desc="reading",
     )
     if not len(texts):
@@ -77,9 +83,9 @@ def read_documents(
     return texts
 
 
-def _batches(sources: Sequence[str], versions: Sequence[str], field: str, sample_by: str) -> Iterator[dict]:
-    """Yield lists of about a chunk of texts, which `datasets` writes faster than single ones. `versions` only make the
-    cache differ."""
+def _batches(sources: Sequence[str], versions: Sequence[str], field: str, sample_by: str, code: str) -> Iterator[dict]:
+    """Yield lists of about a chunk of texts, which `datasets` writes faster than single ones. `versions` and `code`
+    only make the cache differ."""
     texts, characters, left_out = [], 0, 0
     # A source that is named twice is read twice.
     for _, text in chain.from_iterable(Texts((source,), field, sample_by=sample_by) for source in sources):
@@ -98,6 +104,11 @@ def _batches(sources: Sequence[str], versions: Sequence[str], field: str, sample
         print(f"{named}{more}: left out {left_out:,} rows without a text", file=sys.stderr)
 
 
+def _texts_of_batch(batch: dict[str, list[list[str]]], code: str) -> dict[str, list[str]]:
+    """Return the texts of one batch; `code` only makes the cache differ."""
+    return {"text": batch["text"][0]}
+
+
 class DocumentTokenizer:
     """Function for a batched `Dataset.map` that tokenizes documents and finds the starts of words and the ends of
     sentences.
@@ -113,6 +124,7 @@ class DocumentTokenizer:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, segmentation: str | None = "auto"):
         self.tokenizer = tokenizer
+        self.code = code_digest()  # which only makes the cache differ
         if segmentation == "auto":
             segmentation = "jieba" if getattr(tokenizer, "word_segmentation", "") is None else None
         self.segment = JiebaSegmenter() if segmentation == "jieba" else None
@@ -195,13 +207,14 @@ def split_documents(tokens: datasets.Dataset, length: int, num_proc: int | None 
         batch_size=_DOCUMENTS_PER_BATCH,
         remove_columns=tokens.column_names,
         features=features,
-        fn_kwargs={"length": length},
+        fn_kwargs={"length": length, "code": code_digest()},
         num_proc=num_proc,
         desc=f"splitting at {length}",
     )
 
 
-def _split_batch(batch: dict[str, list], documents: list[int], length: int) -> dict[str, list]:
+def _split_batch(batch: dict[str, list], documents: list[int], length: int, code: str) -> dict[str, list]:
+    """Return the pieces of documents; `code` only makes the cache differ."""
     columns = {"document": [], "piece": [], "input_ids": [], "word_starts": []}
     for document, ids, starts, tokens, characters in zip(documents, *batch.values(), strict=True):
         for piece, (first, last) in enumerate(piece_bounds(tokens, characters, starts, length)):
@@ -249,6 +262,19 @@ def piece_bounds(
     if end > first:
         pieces.append((first, end))
     return [(int(first), int(last)) for first, last in pieces]
+
+
+def checksum_of(pieces: datasets.Dataset) -> str:
+    """Return the SHA-256 of the rows of `split_documents`, which does not depend on how their Arrow files are
+    divided."""
+    digest = hashlib.sha256()
+    for table in pieces.with_format("arrow").iter(_PIECES_PER_CHECKSUM):
+        for column in table.columns:
+            if pyarrow.types.is_large_list(column.type):
+                digest.update(pyarrow.compute.list_value_length(column).to_numpy())
+                column = pyarrow.compute.list_flatten(column)
+            digest.update(column.to_numpy())
+    return digest.hexdigest()
 
 
 @dataclass

@@ -30,8 +30,8 @@ from ..comparing.curves import draw_curves, read_logs
 from ..errors import TrainingError
 from ..runs.device import COPIES_AHEAD, ON_CPU, default_device_tokens, has_bfloat16, processes
 from ..runs.length import with_trained_length
-from ..runs.run_folder import Run, last_checkpoint, start_run, write_json
-from .documents import Corpus
+from ..runs.run_folder import Run, last_checkpoint, record_checksums, start_run, write_json
+from .documents import Corpus, checksum_of
 from .masking import HeldOutBatches, MaskingCollator, StageExamples
 from .stage_trainer import StageTrainer
 from .stages import Stage
@@ -72,8 +72,8 @@ def pretrain(
         The trained model, which is also saved in `output/model` with the tokenizer.
 
     Raises:
-        TrainingError: `output` has another run, or one although `resume` is False; or a gradient or a weight is not
-            finite.
+        TrainingError: `output` has another run, or one with other pieces, or one although `resume` is False; or a
+            gradient or a weight is not finite.
     """
     if model.config.vocab_size < len(tokenizer):
         raise TrainingError(
@@ -102,6 +102,7 @@ def pretrain(
     base = model.name_or_path or None
     data = {"corpus": corpus.identity(), "held_out": held_out and held_out.identity(), "start": base}
     with no_transformers_bar(), start_run(output, settings, data, resume) as run:
+        _check_pieces(run, tokenizer, stages, corpus, held_out)
         for number, stage in enumerate(stages, 1):
             if not (run.folder / f"stage-{number}" / "model").exists():
                 _train_stage(run, model, tokenizer, number, stage, corpus, held_out, seed, device_tokens, **arguments)
@@ -113,6 +114,20 @@ def pretrain(
             draw_curves(run.folder)
         processes().wait_for_everyone()
     return model
+
+
+def _check_pieces(run: Run, tokenizer, stages: Sequence[Stage], corpus: Corpus, held_out: Corpus | None) -> None:
+    """Record checksums of all pieces, or compare them with those that the run recorded. The same texts may have other
+    pieces in another version of this package or of a library."""
+    checksums = {}
+    for name, part in {"corpus": corpus, "held_out": held_out}.items():
+        for length in dict.fromkeys(stage.length for stage in stages if part):
+            pieces = part.pieces(tokenizer, length)
+            if processes().is_main_process:
+                checksums[f"{name} at {length} tokens"] = checksum_of(pieces)
+    if processes().is_main_process:
+        record_checksums(run.folder, checksums, is_begun=(run.folder / "stage-1").exists())
+    processes().wait_for_everyone()
 
 
 def _train_stage(

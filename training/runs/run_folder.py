@@ -161,6 +161,32 @@ def _record_or_compare(folder: Path, settings: Mapping, data: Mapping, resume: b
         )
 
 
+def record_checksums(folder: Path, checksums: Mapping[str, str], is_begun: bool) -> None:
+    """Record checksums of what was made of the data, by name, in the settings of a run, or compare them with those that
+    it has.
+
+    `is_begun` is whether the run has trained. If it recorded no checksums, a sentence on stderr says so.
+
+    Raises a TrainingError that names those that differ.
+    """
+    path = folder / SETTINGS
+    settings = json_object(path, LARGE)
+    if "checksums" not in settings:
+        if is_begun:
+            print(
+                f"{path} has no checksums of {', '.join(checksums)}: the run continues with those of now",
+                file=sys.stderr,
+            )
+        write_json(path, settings | {"checksums": checksums})
+        return
+    earlier = settings["checksums"]
+    if different := [name for name, checksum in checksums.items() if earlier.get(name) != checksum]:
+        raise TrainingError(
+            f"{folder} has a run with other pieces of the same texts ({', '.join(different)}): resume it with the "
+            "versions of this package and of its libraries that began it, or name another folder"
+        )
+
+
 def _fields(recorded: Mapping) -> dict:
     """Return the data and the settings of a settings.json by name. A setting that is a dict has a name for each field,
     such as `arguments.bf16`."""
