@@ -122,7 +122,7 @@ class JsonBatch(Batch):
 
 @dataclass(frozen=True)
 class JsonLineBatch(LineBatch, JsonBatch):
-    """Lines of JSON Lines. Blank lines are no rows."""
+    """Lines of JSON Lines. Blank lines are not rows."""
 
     def values(self) -> Iterator[tuple[int, object]]:
         """Yield the number and the JSON value of each line."""

@@ -1,4 +1,4 @@
-"""Digest of the code that reads and tokenizes texts, so that a cache which other code made is not used."""
+"""Digest of the code that reads and tokenizes texts. A cache is used only if the same code made it."""
 
 import hashlib
 from functools import cache

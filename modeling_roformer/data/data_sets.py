@@ -60,7 +60,7 @@ def table_of_files(
         by_document: read a text file as one text.
 
     Raises:
-        DataError: a file cannot be read, there is no row, or a value is no text.
+        DataError: a file cannot be read, a value cannot be read as text, or there are no rows.
     """
     if SUFFIXES.get(suffix_of(files[0])) == PARQUET:
         features = _parquet_features(files)
@@ -101,7 +101,7 @@ def version_of(path: Path) -> str:
 
 
 def _some_rows(files: Sequence[str], **arguments) -> Iterator[dict[str, object]]:
-    """Yield the rows of files; raise a DataError if there is none, which `datasets` does not take."""
+    """Yield the rows of files. Raise a DataError if there are none: `datasets` needs one."""
     rows = _rows(files, **arguments)
     if (first := next(rows, None)) is None:
         raise DataError(f"{', '.join(files)}: no rows")

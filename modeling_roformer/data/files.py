@@ -1,6 +1,6 @@
 """Files of a corpus or of a data set: which files of a folder are read, in which order, and which are refused.
 
-A path is a path: no name is a pattern.
+Paths are taken literally: `*` and `[` in a name are ordinary characters.
 """
 
 import os
@@ -41,7 +41,7 @@ def find_files(sources: Iterable[str | Path], split: str | None = None) -> list[
 
     Raises:
         DataError: a path does not exist; a file is of a format that is not read; a folder has no file to read, or, as
-            a data set, files that belong to no split, or of two formats, or a README.md whose `configs` name others.
+            a data set, files without a split, files of two formats, or a README.md whose `configs` name others.
     """
     files: dict[Path, Path] = {}
     for path in map(Path, sources):
@@ -75,7 +75,7 @@ def all_files(folder: Path) -> list[Path]:
     files: list[Path] = []
     seen: set[str] = set()
     waiting = [str(folder)]
-    for top in waiting:  # which grows
+    for top in waiting:  # this list grows
         for place, folders, names in os.walk(top, onerror=refuse):
             if (real := os.path.realpath(place)) in seen:
                 folders.clear()
@@ -88,8 +88,8 @@ def all_files(folder: Path) -> list[Path]:
 
 
 def may_be_on_hub(source: str | Path) -> bool:
-    """Return whether a source may be the name of a data set on the Hub, `NAME` or `NAME:CONFIG`: it is no file or
-    folder, nor written like one."""
+    """Return whether a source may be the name of a data set on the Hub, `NAME` or `NAME:CONFIG`: there is no file or
+    folder of this name, and it is not written like one."""
     name = str(source).partition(":")[0]
     is_name = re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*", name, re.ASCII)
     return bool(is_name) and not Path(source).exists() and not is_file_name(name)
@@ -98,13 +98,15 @@ def may_be_on_hub(source: str | Path) -> bool:
 def missing_file(path: str | Path) -> str:
     """Return the sentence about a path that does not exist."""
     is_pattern = _PATTERN.search(Path(path).name)
-    return f"{path} does not exist" + ("; a name is no pattern: name each file, or their folder" if is_pattern else "")
+    return f"{path} does not exist" + (
+        "; a pattern is not expanded: name each file, or their folder" if is_pattern else ""
+    )
 
 
 def _visible_files(folder: Path) -> list[Path]:
     read: list[Path] = []
     others: list[Path] = []
-    texts_about: list[Path] = []  # which may be data all the same
+    texts_about: list[Path] = []  # they may be data all the same
     for file in all_files(folder):
         if any(part.startswith(".") for part in file.relative_to(folder).parts):
             continue
@@ -128,7 +130,7 @@ def _files_of_split(folder: Path, files: list[Path], split: str) -> list[Path]:
     if any(splits.values()):
         if others := [str(file) for file, name in splits.items() if name is None]:
             raise DataError(
-                f"{folder} has files of splits, and others, which belong to none: {', '.join(others)}. Name the files, "
+                f"{folder} has files of splits, and files without a split: {', '.join(others)}. Name the files, "
                 "or move the others"
             )
         chosen = [file for file, name in splits.items() if name == split]

@@ -25,7 +25,7 @@ _DOCUMENT = "save it as text in UTF-8"
 _ARCHIVE = "unpack it, and name the files in it"
 _COMPRESSED = "decompress it, or compress it with gzip"
 _ARROW = "write it as Parquet, by `Dataset.to_parquet` or `pyarrow.parquet.write_table`"
-# Suffix -> what to do with a file that is no data.
+# Suffix -> what to do with a file that is not data.
 _ADVICE = {
     ".xlsx": _SHEET,
     ".xls": _SHEET,
@@ -61,7 +61,7 @@ _SIGNATURES = {
     b"\xff\xfe": ("UTF-16", "`iconv -f UTF-16 -t UTF-8` converts it"),
     b"\xfe\xff": ("UTF-16", "`iconv -f UTF-16 -t UTF-8` converts it"),
 }
-_HEAD = 1024  # bytes in which no NUL is expected
+_HEAD = 1024  # bytes at the start of a text; they have no NUL
 _OBJECT = re.compile(rb'\{\s*("[^"]{1,200}"\s*:|\}?$)')  # the first line of JSON Lines, with or without its first key
 _LIST = re.compile(rb'\[\s*(\{\s*("[^"]{1,200}"\s*:|\}?$)|$)')  # the first line of a list of objects
 
@@ -81,7 +81,7 @@ def suffix_of(path: Path) -> str:
 
 
 def check_name(path: Path) -> None:
-    """Raise a DataError if the name of a file says that it is no data."""
+    """Raise a DataError if the name of a file says that it is not data."""
     if advice := _ADVICE.get(suffix_of(path)):
         raise DataError(f"{path} is of a format that is not read ({suffix_of(path)}): {advice}; {READABLE}")
 

@@ -93,7 +93,7 @@ def as_document(batches: Iterable[Batch]) -> Iterator[Batch]:
         if isinstance(batch, TextBatch):
             lines.append(batch)
         else:
-            lines.clear()  # blank lines before the first object, which are no rows
+            lines.clear()  # blank lines before the first object are not rows
             yield batch
     if lines:
         data = b"".join(batch.data for batch in lines)
@@ -123,7 +123,7 @@ def data_set_batches(
             arrays = dict(zip(roots, (table[root] for root in roots), strict=True))
             yield TableBatch(name, start + 1, share * len(table), names, arrays, features)
     else:
-        yield TableBatch(name, 1, 0, names)  # whose rows refuse the columns
+        yield TableBatch(name, 1, 0, names)  # its `rows` refuses the columns
 
 
 def _line_batches(stored, lines, path: Path, size: int, columns: Sequence[str] | None) -> Iterator[Batch]:
@@ -251,7 +251,7 @@ def _parquet_batches(table, path: Path, columns: Sequence[str] | None) -> Iterat
 
 
 def _roots(columns: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Return the top-level columns of columns and fields, each once, without missing ones, which `rows` refuses."""
+    """Return the top-level columns of columns and fields, each once. Missing ones are left out: `rows` refuses them."""
     roots = dict.fromkeys(column if column in names else column.partition(".")[0] for column in columns)
     return [root for root in roots if root in names]
 

@@ -26,8 +26,8 @@ def text_of(value: object, batch, row: int, column: str) -> str | None:
         batch, row, column: where the value is: `batch.where` names it in errors.
 
     Raises:
-        DataError: the value is a list, an object, a date, or anything else; or a number of JSON that Python reads as
-            infinite, such as 1e400, which would be the same text as another one.
+        DataError: the value is a list, an object, a date, or anything else; or it is a number of JSON that Python
+            reads as infinite, such as 1e400. Different numbers would be the same text.
     """
     if isinstance(value, str):
         return writable(value)

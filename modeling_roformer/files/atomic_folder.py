@@ -40,7 +40,7 @@ def output_folder(path: str | Path, force: bool | None = None) -> Iterator[Path]
         except OSError as error:  # the user does not know the temporary folder, only `path`
             if isinstance(error.filename, str):
                 error.filename = error.filename.replace(str(folder), str(path))
-            elif error.errno in _NO_SPACE:  # for which the system names no file
+            elif error.errno in _NO_SPACE:  # the system does not name the file
                 error.filename = str(path)
             raise
         complete(folder)

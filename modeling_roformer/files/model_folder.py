@@ -1,4 +1,4 @@
-"""Folders that are no saved model, and what to do about them, in one sentence."""
+"""Folders that do not have a saved model, and what to do about them, in one sentence."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -36,7 +36,7 @@ def why_no_model(folder: Path) -> str | None:
 
 
 def adapter_advice(folder: Path) -> str:
-    """Return the sentence that tells how to merge an adapter of PEFT, which is no model by itself."""
+    """Return the sentence that tells how to merge an adapter of PEFT into its base model."""
     with suppress(ValueError, OSError):
         fields = read_json(folder / ADAPTER)
         mapping = fields.get("auto_mapping") or {}  # of an adapter without a task

@@ -26,7 +26,7 @@ def read_json(path, default=None, **decoding):
     It is in UTF-8 unless `decoding`, arguments of `bytes.decode`, says otherwise.
 
     Raises:
-        ValueError: names the file, which is too large, not JSON, no object, or has a field twice at any depth.
+        ValueError: the file, which is named, is too large, is not a JSON object, or has a field twice at any depth.
     """
     if default is not None and not os.path.isfile(path):
         return default
@@ -37,7 +37,7 @@ def json_object(path, most, encoding="utf-8", errors="strict"):
     """Return the JSON object in a file of at most `most` bytes.
 
     Raises:
-        ValueError: names the file, which is too large, in another encoding, not JSON or not an object; or has an
+        ValueError: the file, which is named, is too large, is in another encoding, is not a JSON object, or has an
             object, at any depth, with a field twice.
     """
     try:
@@ -50,7 +50,7 @@ def json_object(path, most, encoding="utf-8", errors="strict"):
 
 
 def unique_fields(pairs):
-    """Return the fields of a JSON object; raise ValueError if one appears twice, of which `json` keeps the last."""
+    """Return the fields of a JSON object. Raise ValueError if one appears twice: `json` would keep the last."""
     fields = {}
     for name, value in pairs:
         if name in fields:

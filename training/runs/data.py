@@ -67,8 +67,8 @@ def load_texts(
         named_by: the command-line options that name the columns, in the same order, for errors.
         source, split, options: see `load_data`.
 
-    Raises a TrainingError that names source, column and row: there is no such column, or a value is missing, blank, or
-    no text.
+    Raises a TrainingError that names source, column and row: there is no such column, or a value is missing or blank,
+    or cannot be read as text.
     """
     named = columns if isinstance(columns, Mapping) else {name: name for name in columns}
     texts: dict[str, list] = {name: [] for name in named}
@@ -135,8 +135,8 @@ def encode_labels(
 
     `column` is the name of the labels in the sources, for errors.
 
-    Raises a TrainingError: "train" has one class, which names the source, or another part has a class that "train"
-    lacks, which names the file and the row.
+    Raises a TrainingError that names the source if "train" has one class, and the file and the row if another part has
+    a class that "train" lacks.
     """
     labels = parts["train"].class_encode_column("label").features["label"]
     labels = datasets.ClassLabel(names=[*order]) if sorted(order) == sorted(labels.names) else labels

@@ -37,7 +37,7 @@ def default_device_tokens(model: PreTrainedModel) -> int:
     config, device = model.config, processes().device
     weights = sum(weight.nbytes for weight in model.parameters())
     tokens = tokens_for_memory(_memory(device), config.num_hidden_layers, config.hidden_size, weights)
-    if device.type == "mps":  # whose memory all other programs share
+    if device.type == "mps":  # all other programs share its memory
         tokens = min(tokens, _DEFAULT_TOKENS)
     return min(gather_object([tokens]))
 

@@ -23,7 +23,7 @@ from .device import processes
 
 SETTINGS, RESULTS = "settings.json", "results.json"
 _NOT_COMPARED = ("output", "resume")
-_RECORDED_LATER = ("documents",)  # which runs of earlier versions lack
+_RECORDED_LATER = ("documents",)  # runs of earlier versions lack it
 _DEFAULTS = {"arguments.bf16": False}  # of settings that a run may not record
 Source = str | Path | datasets.Dataset | datasets.DatasetDict | Mapping[str, str]
 
