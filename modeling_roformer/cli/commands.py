@@ -4,6 +4,7 @@ Each command imports its modules when it runs, and torch and transformers last: 
 mistyped path should be reported at once. The package's `__init__.py` does not import them in the command.
 """
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -27,12 +28,20 @@ def show_note(sentence: str) -> None:
     stderr.print(f"note: {sentence}", highlight=False, markup=False, soft_wrap=True)
 
 
+def print_json(lines: str) -> None:
+    """Print JSON in UTF-8, its only encoding, whatever the terminal's is."""
+    if reconfigure := getattr(sys.stdout, "reconfigure", None):
+        reconfigure(encoding="utf-8", errors="backslashreplace")  # half a surrogate pair becomes JSON's escape
+    sys.stdout.write(lines)
+
+
 Version = Annotated[bool, Option("--version", help="Show the version.", callback=show_version, is_eager=True)]
 SavedModel = Annotated[Path, Argument(metavar="DIR", help="A saved model with its tokenizer.")]
 NewFolder = Annotated[Path, Argument(metavar="OUT", help="Folder to create.")]
 RepoId = Annotated[str, Argument(metavar="REPO_ID", help="OWNER/NAME on the Hub.")]
 Revision = Annotated[str | None, Option(metavar="REV", help="A branch, tag or commit.")]
 Force = Annotated[bool, Option("--force", help="Replace an existing model, in one step.")]
+ForceFile = Annotated[bool, Option("--force", help="Replace an existing file.")]
 TextField = Annotated[str, Option("--field", "--text", help="Field or column with the text.")]
 Device = Annotated[str | None, Option(help="cpu, cuda, cuda:1 …; by default an accelerator, if any.")]
 HEAD_HELP = (
@@ -83,7 +92,7 @@ def info(
     with stderr.status("reading"):
         checkpoint = checkpoint_info(where, revision=revision)
     if as_json:
-        print(checkpoint.json())
+        print_json(checkpoint.json() + "\n")
     else:
         stdout.print(checkpoint.table())
 
@@ -140,7 +149,7 @@ def vocab(
     max_length: Annotated[int, Option(help="Maximum characters of a word.")] = 16,
     field: TextField = "text",
     num_proc: Annotated[int | None, Option(help="Processes, by default one per core; the result is the same.")] = None,
-    force: Annotated[bool, Option("--force", help="Replace an existing file.")] = False,
+    force: ForceFile = False,
 ) -> None:
     """Make a vocabulary of the most frequent words of a corpus, from nothing or from a character vocabulary."""
     from modeling_roformer.vocabulary_maker.word_vocabulary import make_word_vocabulary
@@ -227,14 +236,31 @@ def rank(
     field: TextField = "text",
     model: Annotated[Path | None, Option(metavar="DIR", help="Model of the vectors, if it has been moved.")] = None,
     device: Device = None,
+    as_json: Annotated[bool, Option("--json", help="Print a line of JSON for each query, with texts in full.")] = False,
+    output: Annotated[Path | None, Option(metavar="FILE", help="Write this JSON to a file instead.")] = None,
+    force: ForceFile = False,
 ) -> None:
     """Show the texts of a corpus that are closest to a query, by the cosines of all vectors. Extra: embed."""
+    from modeling_roformer.files import write_whole
+    from modeling_roformer.files.new_file import require_writable
+
+    if output is not None:
+        if vectors.resolve() in output.resolve().parents:
+            raise FileExistsError(f"{output} is in the folder of the vectors, {vectors}: name a file outside it")
+        require_writable(output, force, [query])
     from modeling_roformer.serving.vectors import rank as rank_texts
 
     ranking = rank_texts(query, vectors, top_k=top_k, field=field, model=model, device=device, progress=True)
     if not ranking.finished:
         show_note(f"{vectors} is not finished: texts without vectors are not ranked")
-    stdout.print(ranking.table())
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(output, ranking.json_lines())
+        print(output)
+    elif as_json:
+        print_json(ranking.json_lines())
+    else:
+        stdout.print(ranking.table())
 
 
 @app.command()

@@ -21,6 +21,7 @@ from pathlib import Path
 from rich.table import Table
 
 from modeling_roformer.data import Batch, DataError, batch_texts, find_files, read_batches
+from modeling_roformer.files.new_file import require_writable
 from modeling_roformer.output.console import summary_table
 from modeling_roformer.output.progress import byte_progress
 from modeling_roformer.tokenization.segmentation import JiebaSegmenter
@@ -198,12 +199,9 @@ def make_word_vocabulary(
     for name, value in {"size": size, "min_count": min_count, "max_length": max_length, "num_proc": num_proc}.items():
         if value is not None and value < 1:
             raise ValueError(f"{name} is {value}; expected at least 1")
-    if output.is_dir() or (output.exists() and not force):
-        trouble = "is a folder: name a file" if output.is_dir() else "already exists: --force replaces it"
-        raise FileExistsError(f"{output} {trouble}")
+    require_writable(output, force)
     files = find_files(corpus)
-    if output.resolve() in [file.resolve() for file in (*files, *([Path(base)] if base is not None else []))]:
-        raise FileExistsError(f"{output} is the base or part of the corpus: name another file")
+    require_writable(output, force, [*files, *([] if base is None else [base])])
     if base is None:
         kept, dropped = first_entries({}), None
     else:

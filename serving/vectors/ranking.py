@@ -1,5 +1,6 @@
 """`roformer rank`: exact search for the closest texts, with one file of vectors in memory at a time."""
 
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,6 +62,17 @@ class Ranking:
                 table.add_row(*map(Text, row), end_section=place == len(matches) - 1)
         return table
 
+    def json_lines(self) -> str:
+        """Return a line of JSON for each query: the query, and its results with ids, scores and texts in full."""
+        lines = []
+        for query, matches in zip(self.queries, self.matches, strict=True):
+            results = []
+            for match in matches:
+                fields = {"id": match.id, "score": match.cosine, "chunk": match.chunk, "text": match.text}
+                results.append({name: value for name, value in fields.items() if value is not None})
+            lines.append(json.dumps({"query": query, "results": results}, ensure_ascii=False) + "\n")
+        return "".join(lines)
+
 
 def rank(
     query: str | Path | Sequence[str],
@@ -80,19 +92,21 @@ def rank(
         query: a text, a list of texts, or a file of texts (see `Texts`; `field` names the text in JSON Lines and
             Parquet).
         vectors: a folder written by `embed`.
-        top_k: maximum number of texts per query.
+        top_k: maximum number of texts per query, at least 1.
         model: folder of the model that made the vectors. By default it is found by its name in the current folder or
             beside the vectors.
         device: on which the queries are encoded.
         progress: show a progress bar on stderr.
 
     Raises:
-        ServingError: there are no vectors, a file of them is missing or damaged, the model differs, or a query has no
-            vector.
+        ServingError: `top_k` is less than 1, there are no vectors, a file of them is missing or damaged, the model
+            differs, or a query has no vector.
 
     >>> rank("租客要求退还押金", "vectors", top_k=1).matches[0][0].id
     'cases.txt:3'
     """
+    if top_k < 1:
+        raise ServingError(f"top_k is {top_k}; expected at least 1")
     folder = VectorFolder(vectors)
     settings = folder.settings() or {}
     if not (shards := settings.get("shards")):

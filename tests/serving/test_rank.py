@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 from threading import Thread
 
@@ -11,6 +12,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+from helpers.command_line import ROFORMER
 from helpers.messages import assert_states, refused
 from helpers.small_texts import TEXTS
 from helpers.vector_folders import read_settings, with_run_json, write_settings
@@ -192,3 +194,72 @@ def test_queries_and_folders_that_are_refused(run, vectors, tmp_path):
         ((vectors, "queries.tsv"), ["queries.tsv", "does not exist"]),
     ]:
         error_of(run, *arguments, states=facts)
+
+
+def test_json_of_the_installed_command(saved, vectors, tmp_path):
+    """Texts are whole, whatever the terminal's encoding; notes are on stderr, so that stdout is JSON."""
+    long = "旋转，" * 60
+    Path("long.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in [long, *TEXTS]))
+    embed(saved("word"), "long.jsonl", "long", chunk=100, keep_text=True)
+    embed(saved("word"), "texts.txt", "without")
+    begun = read_settings(vectors)
+    del begun["done"]
+    write_settings(vectors, begun)
+    Path("queries.txt").write_text(f"{QUERY}\n{long}\n", encoding="utf-8")
+
+    def printed_by(query, folder, *options, encoding="utf-8", err="") -> str:
+        environment = {**os.environ, "PYTHONIOENCODING": encoding}
+        command = [ROFORMER, "rank", query, folder, "--top-k", "3", *options]
+        done = subprocess.run(command, env=environment, capture_output=True)
+        assert done.returncode == 0, done.stderr
+        assert_states(done.stderr.decode(), err)
+        return done.stdout.decode("utf-8")
+
+    def expected(query, folder):
+        ranking = rank(query, folder, top_k=3)
+        return [
+            {"query": query, "results": [as_fields(match) for match in matches]}
+            for query, matches in zip(ranking.queries, ranking.matches, strict=True)
+        ]
+
+    def as_fields(match):
+        fields = {"id": match.id, "score": match.cosine}
+        fields |= {} if match.chunk is None else {"chunk": match.chunk}
+        return fields | ({} if match.text is None else {"text": match.text})
+
+    for query, folder, encoding, err in [
+        (QUERY, vectors, "ascii", "not finished"),
+        ("queries.txt", "without", "latin-1", ""),
+        ("queries.txt", "long", "utf-8", ""),
+    ]:
+        printed = printed_by(query, folder, "--json", encoding=encoding, err=err)
+        lines = printed.split("\n")
+        assert lines.pop() == "" and list(map(json.loads, lines)) == expected(query, folder)
+        assert printed_by(query, folder, "--output", "new/results.jsonl", "--force", err=err) == "new/results.jsonl\n"
+        assert Path("new/results.jsonl").read_text(encoding="utf-8") == printed
+    best = json.loads(lines[1])["results"][0]
+    assert best["id"] == "long.jsonl:1" and len(best["text"]) > 60 and best["text"] in long
+
+
+def test_an_output_that_would_replace_something_is_refused(run, vectors, tmp_path):
+    Path("queries.txt").write_text(QUERY, encoding="utf-8")
+    Path("results.jsonl").write_text("of yesterday")
+    os.mkfifo("pipe")
+    before = {path: path.read_bytes() for path in vectors.iterdir()}
+    for query, output, *force in [
+        (QUERY, "results.jsonl"),
+        (QUERY, tmp_path, "--force"),
+        (QUERY, "pipe", "--force"),
+        ("queries.txt", tmp_path / "queries.txt", "--force"),
+        (QUERY, vectors / "000000.parquet", "--force"),
+        (QUERY, vectors / "new.jsonl"),
+    ]:
+        error_of(run, vectors, query, "--output", output, *force, states=[output])
+    assert Path("results.jsonl").read_text() == "of yesterday"
+    assert before == {path: path.read_bytes() for path in vectors.iterdir()}
+
+
+@pytest.mark.parametrize("top_k", [0, -1])
+def test_no_result_is_refused(vectors, top_k):
+    with refused(ServingError, "top_k", top_k):
+        rank(QUERY, vectors, top_k=top_k)

@@ -186,8 +186,17 @@ def test_a_source_is_not_replaced(run, base, tmp_path):
         for output in (corpus, base, tmp_path / "link.txt"):
             code, _, err = run("vocab", source, "--base", base, "--output", output, "--force", "--num-proc", 1)
             assert code == 1 and err.count("\n") == 1
-            assert_states(err, output, "base", "corpus")
+            assert_states(err, output, "input")
     assert (corpus.read_bytes(), base.read_bytes()) == before and (tmp_path / "link.txt").is_symlink()
+
+
+def test_a_pipe_is_not_replaced(run, tmp_path):
+    """Nor is a device: as root, `--output /dev/null --force` would replace it for the whole system."""
+    corpus = written(tmp_path / "corpus.txt", DOCUMENTS)
+    os.mkfifo(tmp_path / "pipe")
+    code, _, err = run("vocab", corpus, "--output", tmp_path / "pipe", "--force", "--num-proc", 1)
+    assert code == 1 and (tmp_path / "pipe").is_fifo()
+    assert_states(err, tmp_path / "pipe")
 
 
 GOOD = b'{"text": "\xe5\xa4\xa9\xe6\xb0\x94"}\n'

@@ -1,0 +1,24 @@
+"""The check of a file that a command will write, before the work for it begins."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def require_writable(path: str | Path, force: bool, sources: Iterable[str | Path] = ()) -> None:
+    """Raise FileExistsError if a file must not be written at a path.
+
+    Args:
+        path: the file.
+        force: replace a file that exists. Folders, pipes and devices are never replaced.
+        sources: files that the command reads; they are never replaced.
+    """
+    path = Path(path)
+    if not path.exists():
+        return
+    if not path.is_file():
+        raise FileExistsError(f"{path} is {'a folder' if path.is_dir() else 'not a regular file'}: name a file")
+    if any(os.path.exists(source) and path.samefile(source) for source in sources):
+        raise FileExistsError(f"{path} is also an input: name another file")
+    if not force:
+        raise FileExistsError(f"{path} already exists: --force replaces it")
