@@ -35,8 +35,6 @@ from modeling_roformer import training  # registers RoFormer with the Auto class
 from modeling_roformer.model_cards import published_name
 
 TASKS = training.GLUE_TASKS
-# Tokens in a cache may be those of an earlier tokenizer's code.
-TOKENIZING = {"batched": True, "load_from_cache_file": False, "desc": "tokenizing"}
 
 
 def read_arguments() -> argparse.Namespace:
@@ -98,7 +96,7 @@ def fine_tune(place: str, parts, rate: float, seed: int, chosen: argparse.Namesp
     )
     texts = [name for name in ("text", "pair") if name in parts["train"].column_names]
     encode = partial(tokenizer, truncation=True, max_length=chosen.length)
-    train = parts["train"].map(encode, input_columns=texts, remove_columns=texts, **TOKENIZING)
+    train = parts["train"].map(encode, batched=True, input_columns=texts, remove_columns=texts, desc="tokenizing")
     callbacks = [training.FiniteCallback()]
     trainer = Trainer(model, arguments, train_dataset=train, processing_class=tokenizer, callbacks=callbacks)
     training.train_or_resume(trainer)
@@ -110,7 +108,9 @@ def scores_of(trainer: Trainer, task: str, parts, length: int) -> dict[str, floa
     texts = [name for name in ("text", "pair") if name in parts["train"].column_names]
     encode, scores = partial(trainer.processing_class, truncation=True, max_length=length), {}
     for part in (part for part in parts if part != "train"):
-        predicted = trainer.predict(parts[part].map(encode, input_columns=texts, remove_columns=texts, **TOKENIZING))
+        predicted = trainer.predict(
+            parts[part].map(encode, batched=True, input_columns=texts, remove_columns=texts, desc="tokenizing")
+        )
         labels, answers = predicted.label_ids, predicted.predictions
         if names := TASKS[task].classes and parts[part].features["label"].names:
             advice = "try other --learning-rates, or more --epochs"

@@ -110,6 +110,21 @@ def test_files_that_cannot_be_read(folder, file, lines, facts):
         read_glue(file.partition("/")[0], folder / "glue")
 
 
+def test_tokens_of_a_data_set_are_not_kept(monkeypatch, tmp_path):
+    """They would be found again after the tokenizer's code has changed. `map` writes beside the files of a table."""
+    features = datasets.Features(sentence=datasets.Value("string"), label=datasets.ClassLabel(names=["0", "1"]))
+    datasets.Dataset.from_dict({"sentence": ["明月"], "label": [1]}, features).to_parquet(tmp_path / "rows.parquet")
+
+    def load_dataset(name, config, split, cache_dir, **options):
+        return datasets.Dataset.from_parquet(
+            str(tmp_path / "rows.parquet"), cache_dir=str(tmp_path / "cache"), **options
+        )
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    tokens = read_glue("sst2", "nyu-mll/glue")["train"].map(RoFormerTokenizer(str(VOCAB)), input_columns=["text"])
+    assert tokens["input_ids"][0] and not list((tmp_path / "cache").rglob("cache-*"))
+
+
 def test_classes_of_a_data_set_may_have_another_order(monkeypatch):
     names = ["not_entailment", "entailment"]
 

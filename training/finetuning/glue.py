@@ -74,7 +74,8 @@ def read_glue(name: str, source: str | Path) -> datasets.DatasetDict:
         else:
             place = f"{source}:{name}"
             columns = dict(zip(task.columns or task.texts, ("text", "pair"), strict=False)) | {"label": "label"}
-            rows = load_data(place, part).select_columns(list(columns)).rename_columns(columns)
+            # In memory: `map` would keep tokens beside the files, and find them after a change of the tokenizer's code.
+            rows = load_data(place, part, keep_in_memory=True).select_columns(list(columns)).rename_columns(columns)
             if sorted(getattr(rows.features["label"], "names", ())) == sorted(task.classes):  # perhaps in another order
                 ids = {class_name: number for number, class_name in enumerate(task.classes)}
                 rows = rows.align_labels_with_mapping(ids, "label")
