@@ -16,10 +16,11 @@ from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from .configuration import RoFormerConfig
 from .inputs import (
     can_be_read,
+    check_mask_values,
     check_ranges,
     check_shape,
     check_tokens,
-    count_padding,
+    count_in_mask,
     given_cache,
     is_flash,
     warn_of_unread,
@@ -98,6 +99,8 @@ def read_call(
     if output_attentions or not config._attn_implementation:
         config = as_eager(config)
     tokens = check_tokens(input_ids, inputs_embeds)
+    if inputs_embeds is not None:
+        check_shape("inputs_embeds", inputs_embeds, (*tokens.shape[:2], config.embedding_size or config.hidden_size))
     check_shape("token_type_ids", token_type_ids, tokens.shape[:2])
     check_shape("position_ids", position_ids, tokens.shape[:2], (1, tokens.shape[1]))
     if config.prefix_lm and (is_flash(config._attn_implementation) or not model.self_attention.computes_pairs):
@@ -135,7 +138,8 @@ def read_call(
     if position_ids is None:
         if config.position_encoding == "learned":
             check_length(config, tokens, cache)
-        position_ids = model.positions(tokens, attention_mask, cache)
+        begins_with_padding = values["begins_with_padding"] != 0
+        position_ids = model.positions(tokens, attention_mask if begins_with_padding else None, cache)
     output_hidden_states = options.get("output_hidden_states")
     if output_hidden_states is None:
         output_hidden_states = config.output_hidden_states
@@ -263,7 +267,8 @@ def read_values(
     cache: Cache | None,
     texts: FlatPacking | None,
 ) -> dict[str, Any]:
-    """Read the values that the host needs for a call; raise a ValueError if an id is out of range.
+    """Read the values that the host needs for a call; raise a ValueError if an id is out of range, or if a mask of two
+    dimensions has values other than 0 and 1.
 
     Warn of padding without a mask, and redraw random features if they are due.
 
@@ -278,14 +283,18 @@ def read_values(
         (model.main_input_name, tokens, config.vocab_size, None),
         ("token_type_ids", token_type_ids, config.type_vocab_size, None),
         ("position_ids", position_ids, None if position_ids is None else longest_text(config), None),
-        padding=None if is_fixed else count_padding(attention_mask),
-        begins_with_padding=None if is_fixed else count_padding(attention_mask, first=True),
-        source_padding=count_padding(encoder_attention_mask),
+        padding=None if is_fixed else count_in_mask(attention_mask, 0),
+        kept=None if is_fixed else count_in_mask(attention_mask, 1),
+        begins_with_padding=None if is_fixed else count_in_mask(attention_mask, 0, first=True),
+        source_padding=count_in_mask(encoder_attention_mask, 0),
+        source_kept=count_in_mask(encoder_attention_mask, 1),
         unmasked_padding=model.has_padding_at_an_end(tokens) if attention_mask is None else None,
         training_steps=model.self_attention.training_steps(model) if model.training else None,
         texts=None if texts is None else texts.number,
         fit=None if texts is None or texts.number is None else texts.fit,
     )
+    check_mask_values("attention_mask", attention_mask, values["padding"], values["kept"])
+    check_mask_values("encoder_attention_mask", encoder_attention_mask, values["source_padding"], values["source_kept"])
     if values["unmasked_padding"]:
         # Pass one pad token: padding was detected above, so this avoids a second sync.
         model.warn_if_padding_and_no_attention_mask(torch.tensor([[config.pad_token_id]]), None)

@@ -31,6 +31,7 @@ from .configuration import RoFormerConfig
 from .inputs import CACHE_NAME, Range, can_be_read, check_ranges, check_shape, check_tokens, given_cache, is_transformed
 from .model import LM_HEAD_KEYS, RoFormerModel, RoFormerPreTrainedModel, can_return_tuple
 from .rotary import depends_on_length
+from .unpadding import first_tokens
 
 
 def flatten_examples(*inputs: torch.Tensor | None) -> list[Any]:
@@ -90,6 +91,8 @@ def check_token_labels(
         The number of labels that are not -100; None without labels, or if they cannot be read (in a compiled model).
         And whether labels may lie on padding, which then has to be computed.
     """
+    if labels is not None and labels.is_floating_point():
+        raise ValueError(f"labels are {labels.dtype}, but must be integers")
     tokens = input_ids if inputs_embeds is None else inputs_embeds
     if tokens is not None:
         check_shape("labels", labels, tokens.shape[:2])
@@ -102,6 +105,12 @@ def check_token_labels(
             on_padding = on_padding if can_be_read(attention_mask) else None
     values = check_ranges(("labels", labels, classes, -100), *others, count=count, on_padding=on_padding)
     return values["count"], labels is not None and values["on_padding"] != 0
+
+
+def check_class_labels(labels: torch.Tensor | None, examples: int, classes: int) -> None:
+    """Raise a ValueError unless each example has a label from 0 to `classes` - 1 or -100, shape (b,) or (b, 1)."""
+    check_shape("labels", labels, (examples,), (examples, 1))
+    check_ranges(("labels", labels, classes, -100))
 
 
 def select_labelled(
@@ -364,15 +373,15 @@ class RoFormerForSequenceClassification(RoFormerHead):
             check_ranges(("labels", labels, self.num_labels, -100))
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
         outputs = self.base_outputs(*inputs, past_key_values=past_key_values, **kwargs)
-        logits = self.logits_of(outputs)
+        logits = self.logits_of(outputs, attention_mask)
         loss = None if labels is None else self.loss_of(logits, labels, num_items_in_batch)
         return SequenceClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
 
-    def logits_of(self, outputs: Any) -> torch.Tensor:
+    def logits_of(self, outputs: Any, attention_mask: torch.Tensor | None) -> torch.Tensor:
         """Return the logits from the bare model's outputs."""
-        return self.classifier(outputs.last_hidden_state)
+        return self.classifier(first_tokens(outputs.last_hidden_state, attention_mask))
 
     def loss_of(self, logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch=None) -> torch.Tensor:
         """Return the loss of `config.problem_type`, a mean over texts, and over a text's labels if it has several."""
@@ -385,9 +394,11 @@ class RoFormerForSequenceClassification(RoFormerHead):
             else:
                 self.config.problem_type = "multi_label_classification"
         if self.config.problem_type == "single_label_classification":
+            check_shape("labels", labels, logits.shape[:1], (len(logits), 1))
             return mean_cross_entropy(logits, labels, num_items_in_batch)
         function = F.binary_cross_entropy_with_logits
         if self.config.problem_type == "regression":
+            check_shape("labels", labels, logits.shape, *([logits.shape[:1]] if self.num_labels == 1 else []))
             function, labels = F.mse_loss, labels.view_as(logits).to(logits.dtype)
         return mean_loss(function, num_items_in_batch, logits, labels)
 
@@ -464,8 +475,8 @@ class RoFormerForQuestionAnswering(RoFormerHead):
         """Score each token as the first of the answer, and as its last.
 
         Args:
-            start_positions, end_positions: index of the answer's first and last token, shape (b,); answers beyond
-                the input are ignored.
+            start_positions, end_positions: index of the answer's first and last token, shape (b,); -100 and answers
+                beyond the input are ignored.
             unpad_inputs: has no effect, since padding is scored too.
             **kwargs: the other arguments of `RoFormerModel.forward`, and `return_dict`.
 
@@ -473,13 +484,16 @@ class RoFormerForQuestionAnswering(RoFormerHead):
             `start_logits` and `end_logits`, each of shape (b, s), and `loss`, the mean of both cross-entropies.
             Accumulated steps equal one step if each has the same number of answers.
         """
+        answers = {"start_positions": start_positions, "end_positions": end_positions}
+        check_ranges(*((name, positions, None, -100) for name, positions in answers.items()))
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
         outputs = self.base_outputs(*inputs, past_key_values=past_key_values, reads_padding=True, **kwargs)
         start_logits, end_logits = self.qa_outputs(outputs.last_hidden_state).unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:
             s = start_logits.shape[1]
-            start, end = (p.view(-1).to(start_logits.device).clamp(0, s) for p in (start_positions, end_positions))
+            start, end = (p.view(-1).to(start_logits.device).clamp(max=s) for p in (start_positions, end_positions))
+            start, end = (p.where(p >= 0, s) for p in (start, end))
             start_loss = F.cross_entropy(start_logits, start, ignore_index=s)
             loss = (start_loss + F.cross_entropy(end_logits, end, ignore_index=s)) / 2
         return QuestionAnsweringModelOutput(
@@ -512,9 +526,9 @@ class RoFormerSequenceSummary(nn.Module):
         self.first_dropout = nn.Dropout(getattr(config, "summary_first_dropout", 0.0))
         self.last_dropout = nn.Dropout(getattr(config, "summary_last_dropout", 0.0))
 
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
         if self.summary_type == "first":
-            vector = hidden_states[:, 0]
+            vector = first_tokens(hidden_states, attention_mask)[:, 0]
         elif self.summary_type == "mean":
             vector = hidden_states.mean(dim=1)
         else:  # "cls_index" without an index is the last token too
@@ -558,20 +572,20 @@ class RoFormerForMultipleChoice(RoFormerHead):
         Returns:
             `logits` of shape (b, choices), and `loss`, the mean cross-entropy over the choices.
         """
-        choices = check_tokens(input_ids, inputs_embeds, ("batch", "choices")).shape[1]
-        check_ranges(("labels", labels, choices, -100))
+        examples, choices = check_tokens(input_ids, inputs_embeds, ("batch", "choices")).shape[:2]
+        check_class_labels(labels, examples, choices)
         reads_padding = getattr(self.config, "summary_type", "last") != "first"  # as in transformers
         *inputs, position_ids = flatten_examples(input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)
         outputs = self.base_outputs(*inputs, position_ids=position_ids, reads_padding=reads_padding, **kwargs)
-        logits = self.logits_of(outputs).view(-1, choices)
+        logits = self.logits_of(outputs, inputs[1]).view(-1, choices)
         loss = None if labels is None else mean_cross_entropy(logits, labels, num_items_in_batch)
         return MultipleChoiceModelOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
 
-    def logits_of(self, outputs: Any) -> torch.Tensor:
+    def logits_of(self, outputs: Any, attention_mask: torch.Tensor | None) -> torch.Tensor:
         """Return a score for each choice from the bare model's outputs."""
-        return self.classifier(self.sequence_summary(outputs.last_hidden_state))
+        return self.classifier(self.sequence_summary(outputs.last_hidden_state, attention_mask))
 
 
 @dataclass

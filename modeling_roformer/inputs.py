@@ -160,12 +160,21 @@ def check_shape(name: str, tensor: torch.Tensor | None, *shapes: tuple[int, ...]
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}; expected {expected}")
 
 
-def count_padding(attention_mask: object, first: bool = False) -> torch.Tensor | None:
-    """Return the number of tokens that a mask of shape (b, k) excludes, only of the first ones of the texts if `first`,
-    as a 0-d tensor, which the caller reads in its one device sync. None for other masks."""
+def count_in_mask(attention_mask: object, value: int, first: bool = False) -> torch.Tensor | None:
+    """Return the number of tokens with a value in a mask of shape (b, k), only of the first ones of the texts if
+    `first`, as a 0-d tensor, which the caller reads in its one device sync. None for other masks."""
     if not isinstance(attention_mask, torch.Tensor) or attention_mask.ndim != 2 or not can_be_read(attention_mask):
         return None
-    return ((attention_mask[:, 0] if first else attention_mask) == 0).sum()
+    return ((attention_mask[:, 0] if first else attention_mask) == value).sum()
+
+
+def check_mask_values(name: str, attention_mask: Any, zeros: int | None, ones: int | None) -> None:
+    """Raise a ValueError unless a mask holds zeros and ones alone, given their numbers; None if they were not read."""
+    if zeros is not None and ones is not None and zeros + ones != attention_mask.numel():
+        raise ValueError(
+            f"{name} has values other than 0 and 1: pass 1 for each token and 0 for padding; a mask that is added to "
+            "the scores has four dimensions"
+        )
 
 
 def given_cache(past_key_values: Cache | None, kwargs: dict[str, Any]) -> Cache | None:

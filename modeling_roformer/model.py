@@ -27,6 +27,7 @@ from .configuration import RoFormerConfig
 from .inputs import CACHE_NAME, can_be_read
 from .loading import LoadedWhole
 from .rotary import (
+    depends_on_positions,
     kept_frequencies,
     make_position_embeddings,
     read_frequencies,
@@ -354,7 +355,8 @@ class RoFormerModel(RoFormerPreTrainedModel):
             use_cache: return `past_key_values`, and create them if they are None. The default is the config's. An
                 encoder returns none.
             position_ids: integers, shape (b, s) or (1, s); if None, 0, 1, 2, …, continued after cached tokens. Only
-                their differences matter (equation 16), unless `rotary_value` or another `position_encoding` is set.
+                their differences matter (equation 16), unless `rotary_value` or another `position_encoding` is set:
+                then they are counted from a text's first token after padding.
                 Without an `attention_mask` and cached tokens, a text of its own begins where they return to 0, as in
                 batches of `DataCollatorWithFlattening`; its `cu_seq_lens_q` and `seq_idx` are read, too.
             output_attentions: return the attention probabilities, one tensor of shape (b, h, s, k) per layer. The call
@@ -389,16 +391,35 @@ class RoFormerModel(RoFormerPreTrainedModel):
             output_attentions=output_attentions,
             **kwargs,
         )
-        pooled = self.pooler(first_tokens(hidden_states, call.texts)) if hasattr(self, "pooler") else None
+        pooled = (
+            self.pooler(first_tokens(hidden_states, call.attention_mask, call.texts))
+            if hasattr(self, "pooler")
+            else None
+        )
         cache: dict[str, Any] = {CACHE_NAME: None if isinstance(call.cache, ReadOnlyCache) else call.cache}
         return BaseModelOutputWithPoolingAndCrossAttentions(hidden_states, pooled, **cache)
 
     def positions(self, tokens: torch.Tensor, attention_mask: Any, cache: Cache | None) -> torch.Tensor:
-        """Return the position of each token in its text, continued after cached tokens, shape (b or 1, s)."""
+        """Return the position of each token in its text, continued after cached tokens, shape (b or 1, s).
+
+        Where more than the differences of positions matters, they are counted from the first token after padding.
+        """
         s, past = tokens.shape[1], 0 if cache is None else cache.get_seq_length()
         if isinstance(past, int):
-            return torch.arange(past, past + s, device=tokens.device)[None]
-        return torch.arange(s, device=tokens.device)[None] + past  # of a cache of fixed size
+            position_ids = torch.arange(past, past + s, device=tokens.device)[None]
+        else:  # of a cache of fixed size
+            position_ids = torch.arange(s, device=tokens.device)[None] + past
+        if not depends_on_positions(self.config) or not isinstance(attention_mask, torch.Tensor):
+            return position_ids
+        if attention_mask.ndim == 4 and attention_mask.shape[-1] != s:
+            # `generate()` makes this mask for a static cache; its last token sees all tokens but padding.
+            attention_mask = attention_mask[:, 0, -1]
+            if attention_mask.is_floating_point():
+                attention_mask = attention_mask == 0
+        if attention_mask.ndim != 2:
+            return position_ids
+        start = (attention_mask != 0).int().argmax(dim=1, keepdim=True)
+        return (position_ids - start).clamp(min=0)
 
     def has_padding_at_an_end(self, tokens: torch.Tensor) -> torch.Tensor | None:
         """Return whether a text starts or ends with padding, as a 0-d tensor; None if the ids cannot be read."""

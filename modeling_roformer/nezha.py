@@ -30,11 +30,12 @@ from .heads import (
     RoFormerForTokenClassification,
     RoFormerHead,
     RoFormerOnlyMLMHead,
+    check_class_labels,
     check_token_labels,
     mean_cross_entropy,
     select_labelled,
 )
-from .inputs import check_ranges
+from .inputs import check_shape, check_tokens
 from .model import LM_HEAD_KEYS, RoFormerLayer, RoFormerModel, RoFormerPreTrainedModel, can_return_tuple
 from .nezha_configuration import NezhaConfig
 from .rotary import inverse_frequencies
@@ -272,6 +273,8 @@ class NezhaForPreTraining(NezhaForMaskedLM):
         """
         next_sentence_range = ("next_sentence_label", next_sentence_label, 2, -100)
         vocab_size = self.config.vocab_size
+        examples = check_tokens(input_ids, inputs_embeds).shape[0]
+        check_shape("next_sentence_label", next_sentence_label, (examples,), (examples, 1))
         count, _ = check_token_labels(labels, input_ids, inputs_embeds, attention_mask, vocab_size, next_sentence_range)
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
         outputs = self.base_outputs(*inputs, **kwargs)
@@ -331,7 +334,7 @@ class NezhaForNextSentencePrediction(NezhaHead):
         Returns:
             `logits` of shape (b, 2), and `loss`, the mean cross-entropy.
         """
-        check_ranges(("labels", labels, 2, -100))
+        check_class_labels(labels, check_tokens(input_ids, inputs_embeds).shape[0], 2)
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds)
         outputs = self.base_outputs(*inputs, **kwargs)
         logits = self.cls(outputs.pooler_output)
@@ -352,7 +355,7 @@ class NezhaForSequenceClassification(NezhaHead, RoFormerForSequenceClassificatio
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
-    def logits_of(self, outputs: Any) -> torch.Tensor:
+    def logits_of(self, outputs: Any, attention_mask: torch.Tensor | None) -> torch.Tensor:
         return self.classifier(self.dropout(outputs.pooler_output))
 
 
@@ -366,7 +369,7 @@ class NezhaForMultipleChoice(NezhaHead, RoFormerForMultipleChoice):
         del self.sequence_summary  # the pooler replaces it
         self.dropout = self.classifier_dropout()
 
-    def logits_of(self, outputs: Any) -> torch.Tensor:
+    def logits_of(self, outputs: Any, attention_mask: torch.Tensor | None) -> torch.Tensor:
         return self.classifier(self.dropout(outputs.pooler_output))
 
 

@@ -255,6 +255,13 @@ def depends_on_length(config: RoFormerConfig) -> bool:
     return getattr(config, "rope_parameters", PAPER_ROPE)["rope_type"] == "dynamic"
 
 
+def depends_on_positions(config: Any) -> bool:
+    """Return whether outputs depend on the positions themselves: equation 16 leaves only their differences."""
+    if config.position_encoding == "rotary":  # random features of rotated queries and keys are an approximation
+        return getattr(config, "rotary_value", False) or getattr(config, "linear_rotation", "after") == "before"
+    return config.position_encoding in ("learned", "sinusoidal")
+
+
 def initial_frequencies(config: RoFormerConfig, device: torch.device) -> torch.Tensor:
     """Return the frequencies of `rope_parameters`, float64, rounded as in files."""
     return scaled_inverse_frequencies(config, 1, device).float().double()

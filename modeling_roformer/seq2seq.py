@@ -87,21 +87,6 @@ class RoFormerSeq2SeqStack(RoFormerSeq2SeqPreTrainedModel, RoFormerModel):
         if config.is_decoder:
             self.main_input_name = "decoder_input_ids"  # so that errors name the argument that the user passed
 
-    def positions(self, tokens: torch.Tensor, attention_mask: Any, cache: Cache | None) -> torch.Tensor:
-        """Return positions as in `RoFormerModel`, but counted from a text's first token after any padding."""
-        position_ids = super().positions(tokens, attention_mask, cache)
-        if not isinstance(attention_mask, torch.Tensor):
-            return position_ids
-        if attention_mask.ndim == 4 and attention_mask.shape[-1] != tokens.shape[1]:
-            # `generate()` makes this mask for a static cache; its last token sees all tokens but padding.
-            attention_mask = attention_mask[:, 0, -1]
-            if attention_mask.is_floating_point():
-                attention_mask = attention_mask == 0
-        if attention_mask.ndim != 2:
-            return position_ids
-        start = (attention_mask != 0).int().argmax(dim=1, keepdim=True)
-        return (position_ids - start).clamp(min=0)
-
     def has_padding_at_an_end(self, tokens: torch.Tensor) -> torch.Tensor | None:
         """Return None for a decoder: it may start with the pad token, and does not see padding at a text's end."""
         return None if self.config.is_decoder else super().has_padding_at_an_end(tokens)

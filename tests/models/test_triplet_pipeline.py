@@ -9,7 +9,7 @@ from helpers import triplets
 from helpers.absent_package import run_without_package
 from helpers.messages import refused
 from helpers.properties import max_examples
-from helpers.small_models import small_config
+from helpers.small_models import small_config, small_model
 from helpers.triplets import CHARACTERS, TRIPLET, TRIPLETS, VOCABULARY, assert_answers, expected_answers
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,6 +35,12 @@ def test_the_pipeline_answers_as_computed_by_hand(folder, tokenizer):
     # The other way round, the label changes and the score stays.
     turned = [{"A": t["A"], "B": t["C"], "C": t["B"]} for t in TRIPLETS]
     assert_answers(match(turned), [("C" if label == "B" else "B", score) for label, score in expected])
+
+
+def test_a_model_with_another_head_is_refused(tokenizer):
+    for head in ("RoFormerForSequenceClassification", "RoFormerForMultipleChoice", "RoFormerModel"):
+        with refused(ValueError, head, "RoFormerForTripletMatching"):
+            TripletMatchingPipeline(model=small_model(head), tokenizer=tokenizer)
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 8])
