@@ -103,8 +103,8 @@ test-floors: $(FLOORS)
 	OMP_NUM_THREADS=1 .venv-floors/bin/python -m pytest -n 2 -m '' tests/installation/test_floors.py $$(sed -n 's/^[a-z].* //p' tests/floors.txt)
 	$(if $(QUICK),,OMP_NUM_THREADS=1 .venv-floors/bin/python -m pytest -n 2)
 
-# The newest of everything, torch too, without the extra `train`, which is bound to older versions: the tests of tests/floors.txt
-# that do not need it. On Linux torch brings 6 GB of CUDA, unless UV_TORCH_BACKEND=cpu is set.
+# The newest of everything, without the extra `train`, which is bound to older versions: the tests of tests/floors.txt that do not
+# need it. CONSTRAINTS=/dev/null takes the newest torch too, which brings 6 GB of CUDA on Linux, unless UV_TORCH_BACKEND=cpu is set.
 test-newest: $(NEWEST)
 	OMP_NUM_THREADS=1 .venv-newest/bin/python -m pytest -n 2 -m '' $$(sed -n '/extra `train`:/q; s/^[a-z].* //p' tests/floors.txt)
 
@@ -182,7 +182,7 @@ $(GPU): BEFORE := nvidia-smi --list-gpus > /dev/null 2>&1 \
 PINNED = --constraint '$(CONSTRAINTS)'
 BY_PIP = $(@D)/bin/python -m pip install -qq --disable-pip-version-check
 BY_UV = $(@D)/bin/uv pip install -qq --python $(@D)/bin/python --editable $(WITH)
-WITH_OTHER_TORCH = $(BY_PIP) uv && $(BY_UV) $(if $(filter $(NEWEST),$@),,$(PINNED))
+WITH_OTHER_TORCH = $(BY_PIP) uv && $(BY_UV) $(PINNED)
 WITH_TORCH_OF_PIP = $(if $(filter $(STAMPS),$@),$(BY_PIP) 'pip>=25.1' && $(BY_PIP) $(PINNED) --editable $(WITH),\
 	$(BY_PIP) --no-deps --requirement '$(CONSTRAINTS)' uv && env -u UV_TORCH_BACKEND $(BY_UV) $(PINNED))
 $(STAMPS) $(OTHERS): setup.cfg pyproject.toml constraints.txt
@@ -190,7 +190,7 @@ $(STAMPS) $(OTHERS): setup.cfg pyproject.toml constraints.txt
 	@echo "installing into $(@D), which takes a few minutes the first time"
 	@$(if $(filter $(OTHERS),$@),rm -rf $(@D))
 	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
-	@$(if $(UV_TORCH_BACKEND)$(filter $(NEWEST),$@),{ $(WITH_OTHER_TORCH); } \
+	@$(if $(UV_TORCH_BACKEND),{ $(WITH_OTHER_TORCH); } \
 		|| { echo "uv failed: the torch of pip is taken" >&2; $(WITH_TORCH_OF_PIP); },$(WITH_TORCH_OF_PIP))
 	@touch $(if $(filter $(STAMPS),$@),$(PACKAGE)) $@
 
