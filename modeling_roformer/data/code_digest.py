@@ -3,10 +3,14 @@
 import hashlib
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
-from pathlib import Path
+from importlib.resources import files
 
-_CODE = ("modeling_roformer.data", "modeling_roformer.tokenization", "modeling_roformer.training.pretraining.documents")
+# Package -> how the names of its files end.
+_CODE = {
+    "modeling_roformer.data": ".py",
+    "modeling_roformer.tokenization": ".py",
+    "modeling_roformer.training.pretraining": "documents.py",
+}
 _LIBRARIES = ("rjieba", "jieba", "tokenizers", "transformers", "pandas", "pyarrow")
 
 
@@ -14,12 +18,10 @@ _LIBRARIES = ("rjieba", "jieba", "tokenizers", "transformers", "pandas", "pyarro
 def code_digest() -> str:
     """Return the SHA-256 of the sources that read, tokenize and split texts, and of the versions of their libraries."""
     digest = hashlib.sha256()
-    for name in _CODE:
-        spec = find_spec(name)
-        folders = spec.submodule_search_locations
-        files = [file for folder in folders for file in Path(folder).glob("*.py")] if folders else [Path(spec.origin)]
-        for file in sorted(files):
-            digest.update(f"{name}/{file.name}\0".encode() + file.read_bytes() + b"\0")
+    for package, ending in _CODE.items():
+        for file in sorted(files(package).iterdir(), key=lambda file: file.name):
+            if file.name.endswith(ending):
+                digest.update(f"{package}/{file.name}\0".encode() + file.read_bytes() + b"\0")
     for library in _LIBRARIES:
         digest.update(f"{library} {_version(library)}\0".encode())
     return digest.hexdigest()

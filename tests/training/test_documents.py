@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 
 import datasets
 import jieba
@@ -158,6 +159,19 @@ def test_files_that_other_code_made_are_not_used(words, write, tmp_path, monkeyp
     monkeypatch.setattr(data_sets, "code_digest", lambda: "of other code")
     table, texts, *_ = rows_of_every_step()
     assert table == texts == ["ABC。DEF", "GHI"]
+
+
+def test_the_digest_of_code_depends_on_each_library(monkeypatch):
+    code_digest = data_sets.code_digest.__wrapped__  # without its cache
+    digests = [code_digest(), code_digest()]
+    for library in ("rjieba", "jieba", "tokenizers", "transformers", "pandas", "pyarrow"):
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                "modeling_roformer.data.code_digest.version",
+                lambda name, of=library: "9" if name == of else version(name),
+            )
+            digests.append(code_digest())
+    assert digests[0] == digests[1] and len({*digests}) == 7
 
 
 # What a process prints that imports a copy of the package.
