@@ -391,11 +391,9 @@ class RoFormerModel(RoFormerPreTrainedModel):
             output_attentions=output_attentions,
             **kwargs,
         )
-        pooled = (
-            self.pooler(first_tokens(hidden_states, call.attention_mask, call.texts))
-            if hasattr(self, "pooler")
-            else None
-        )
+        pooled = None
+        if hasattr(self, "pooler"):
+            pooled = self.pooler(first_tokens(hidden_states, call.attention_mask, call.texts))
         cache: dict[str, Any] = {CACHE_NAME: None if isinstance(call.cache, ReadOnlyCache) else call.cache}
         return BaseModelOutputWithPoolingAndCrossAttentions(hidden_states, pooled, **cache)
 
