@@ -149,7 +149,7 @@ figures: $(if $(STATUS),$(TOOLS),$(FIGURES))
 # small models, without a GPU.
 figures-gpu: $(GPU_READY)
 	@$(if $(filter cuda,$(GPU_DEVICE)),$(GPU_PYTHON) -c '$(FINDS_GPU)')
-	$(GPU_PYTHON) benchmarks/gpu_figures.py --device $(GPU_DEVICE) $(if $(QUICK),--quick) $(if $(GPU_FIGURES),--output '$(GPU_FIGURES)')
+	$(GPU_PYTHON) benchmarks/figures.py --gpu --device $(GPU_DEVICE) $(if $(QUICK),--quick) $(if $(GPU_FIGURES),--output '$(GPU_FIGURES)')
 
 # Build the sdist and the wheel into dist/, and check them. Nothing is uploaded. TAG=v1.2.3 requires the version 1.2.3.
 dist: $(TOOLS)

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from itertools import product
 
-import measure
+import reporting
+import timing
 import torch
 from rich.table import Table
 from torch.nn import functional as F
@@ -130,7 +131,7 @@ def measure_all(workers: dict, lengths: list[int], longest: dict[str, int], runs
         for s in lengths:
             times = max(1, 4096 // s)
             calls = {name: (worker, s, times) for name, worker in workers.items() if s <= longest.get(name, s)}
-            results[s] = measure.alternate(
+            results[s] = timing.alternate(
                 calls,
                 runs if s <= 16_384 else min(runs, 2),
                 lambda name, s=s: progress(f"{s:,} tokens: {name}"),
@@ -139,7 +140,7 @@ def measure_all(workers: dict, lengths: list[int], longest: dict[str, int], runs
             for m in results[s].values():
                 m.times = [seconds / times for seconds in m.times]
     finally:
-        measure.close(workers.values())
+        timing.close(workers.values())
     return results
 
 
@@ -154,10 +155,10 @@ def show(found: dict[str, dict[int, dict]], names: list[str], title: str) -> tup
             for name in names:
                 template = "{:,.1f}"
                 if name != SDPA and {SDPA, name} <= measured.keys():
-                    template += f" ({measure.ratio(measured[SDPA], measured[name], '{:.1f} ×')})"
-                cells.append(measure.duration(measured[name], template, s / 1e6) if name in measured else "")
+                    template += f" ({reporting.ratio(measured[SDPA], measured[name], '{:.1f} ×')})"
+                cells.append(reporting.duration(measured[name], template, s / 1e6) if name in measured else "")
             times.add_row(kind, f"{s:,}", *cells)
-            peaks = (f"{measured[name].peak / measure.MB:,.0f}" if name in measured else "" for name in names)
+            peaks = (f"{measured[name].peak / reporting.MB:,.0f}" if name in measured else "" for name in names)
             memory.add_row(kind, f"{s:,}", *peaks)
         times.add_section()
         memory.add_section()
@@ -165,7 +166,7 @@ def show(found: dict[str, dict[int, dict]], names: list[str], title: str) -> tup
 
 
 def main() -> None:
-    parser = measure.make_parser(__doc__)
+    parser = reporting.make_parser(__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, help="tokens per text, ascending")
     parser.add_argument("--longest-training", type=int, default=16_384, metavar="N", help="tokens with a backward pass")
@@ -174,11 +175,11 @@ def main() -> None:
     chosen = parser.parse_args()
     names = [name for name in NAMES if name != PERFORMER or find_spec("performer_pytorch")]  # of the extra bench
     found, models = {}, {}
-    with measure.Figures(chosen.output, "performer-pytorch") as figures, figures.console.status("") as status:
+    with reporting.Figures(chosen.output, "performer-pytorch") as figures, figures.console.status("") as status:
         for direction, job in product(("bidirectional", "causal"), ("forward", "training")):
             causal, title = direction == "causal", f"{direction}, {job}"
             found[title] = measure_all(
-                {name: measure.Worker(make_layer, name, chosen.device, causal, job) for name in names},
+                {name: timing.Worker(make_layer, name, chosen.device, causal, job) for name in names},
                 [s for s in chosen.lengths if job == "forward" or s <= chosen.longest_training],
                 LONGEST_CAUSAL if causal else LONGEST,
                 chosen.runs,
@@ -187,7 +188,7 @@ def main() -> None:
         for direction in ("bidirectional", "causal") if chosen.models else ():
             models[direction] = measure_all(
                 {
-                    name: measure.Worker(make_model, name, chosen.device, direction == "causal", chosen.models)
+                    name: timing.Worker(make_model, name, chosen.device, direction == "causal", chosen.models)
                     for name in (SDPA, *MAPS)
                 },
                 [s for s in chosen.lengths if s in MODEL_LENGTHS],

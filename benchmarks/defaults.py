@@ -17,11 +17,12 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-import measure
+import reporting
+import timing
 from rich.table import Table
 
 THEIRS, BERT, OURS = "transformers' RoFormer", "BERT, SDPA", "ours"
-EXAMPLES = measure.ROOT / "examples"
+EXAMPLES = reporting.ROOT / "examples"
 LONGEST = 500  # characters, so that texts have at most 512 tokens
 SIZES = dict(vocab_size=12_000, hidden_size=256, num_hidden_layers=6, num_attention_heads=4, intermediate_size=1024)
 PIPELINES = {
@@ -67,6 +68,17 @@ def make_model(name: str, head: str):
     return getattr(modeling_roformer, f"RoFormer{head}")(modeling_roformer.RoFormerConfig(**SIZES))
 
 
+def make_sentence_encoder(name: str, tokenizer):
+    from sentence_transformers import SentenceTransformer
+
+    with tempfile.TemporaryDirectory() as folder:
+        make_model(name, "Model").save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        encoder = SentenceTransformer(folder, device="cpu")
+    encoder[0].model = make_model(name, "Model").eval()  # our registered class has loaded transformers' RoFormer too
+    return encoder
+
+
 def make_work(name: str, task: str, texts: list[str], threads: int) -> Callable:
     """Return the subject of a worker: all texts through a pipeline, SentenceTransformer, or an epoch of Trainer."""
     import torch
@@ -84,12 +96,7 @@ def make_work(name: str, task: str, texts: list[str], threads: int) -> Callable:
             texts = [text[: len(text) // 2] + tokenizer.mask_token + text[len(text) // 2 + 1 :] for text in texts]
         return lambda: work(texts) and None
     if task == SENTENCES:
-        from sentence_transformers import SentenceTransformer
-
-        with tempfile.TemporaryDirectory() as folder:
-            make_model(name, "Model").save_pretrained(folder)
-            tokenizer.save_pretrained(folder)
-            encoder = SentenceTransformer(folder, device="cpu")
+        encoder = make_sentence_encoder(name, tokenizer)
         return lambda: encoder.encode(texts) is None
     rows = [{**tokenizer(text), "labels": i % 2} for i, text in enumerate(texts)]
     arguments = transformers.TrainingArguments(
@@ -114,14 +121,14 @@ def padding(lengths: list[int], size: int) -> float:
 
 
 def main() -> None:
-    parser = measure.make_parser(__doc__)
+    parser = reporting.make_parser(__doc__)
     parser.add_argument("--texts", type=Path, nargs="+", required=True, metavar="FILE")
     parser.add_argument("--count", type=int, default=512, help="texts from all files together")
     parser.add_argument("--tasks", nargs="+", choices=(*PIPELINES, SENTENCES, TRAINER), metavar="TASK")
     parser.add_argument("--runs", type=int, default=3, help="runs, after one warm-up")
     parser.add_argument("--threads", type=int, default=2)
     chosen = parser.parse_args()
-    with measure.Figures(chosen.output, "sentence-transformers", "accelerate") as figures:
+    with reporting.Figures(chosen.output, "sentence-transformers", "accelerate") as figures:
         texts = read_texts(chosen.texts, chosen.count)
         lengths = [len(ids) for ids in make_tokenizer()(texts)["input_ids"]]
         by_length, by_chance = sorted(lengths, reverse=True), random.Random(0).sample(lengths, len(lengths))
@@ -136,9 +143,9 @@ def main() -> None:
         with figures.console.status("") as status:
             for task in chosen.tasks or shares:
                 names = (THEIRS, BERT, OURS)
-                found = measure.compare(make_work, names, (task, texts, chosen.threads), chosen.runs, status.update)
-                rates = [measure.rate(len(texts), found[name], "{:,.1f}") for name in names]
-                ratios = [measure.ratio(found[name], found[OURS]) for name in (THEIRS, BERT)]
+                found = timing.compare(make_work, names, (task, texts, chosen.threads), chosen.runs, status.update)
+                rates = [reporting.rate(len(texts), found[name], "{:,.1f}") for name in names]
+                ratios = [reporting.ratio(found[name], found[OURS]) for name in (THEIRS, BERT)]
                 table.add_row(task, f"{shares[task]:.0%}", *rates, *ratios)
         figures.add("defaults", table)
 

@@ -13,7 +13,6 @@ run in one process.
 """
 
 import json
-import logging
 import random
 import sys
 import tempfile
@@ -22,8 +21,9 @@ from functools import cache
 from itertools import cycle, islice
 from pathlib import Path
 
-import measure
 import peers
+import reporting
+import timing
 import transformers
 from rich.table import Table
 
@@ -32,7 +32,7 @@ from modeling_roformer.data import read_texts
 
 FORWARD, EMBED = "the model alone", "roformer embed"
 PEERS = {f"sentence-transformers, {name}": name for name in (peers.BERT, peers.THEIRS, peers.MODERN)}
-EXAMPLES = measure.ROOT / "examples"
+EXAMPLES = reporting.ROOT / "examples"
 LONGEST = 512  # tokens and characters of a text, with --peers
 
 
@@ -58,7 +58,7 @@ def write_pieces(path: Path) -> None:
 
 def write_models(folder: Path, layers: int, width: int) -> dict[str, str]:
     """Save encoders of all kinds with one tokenizer, and return their folders."""
-    quiet()
+    peers.quiet()
     tokenizer = RoFormerTokenizer(str(EXAMPLES / "roformer-mini-zh" / "vocab.txt"), model_max_length=LONGEST)
     size = peers.Size(layers, width, len(tokenizer), LONGEST)
     places = {}
@@ -69,17 +69,11 @@ def write_models(folder: Path, layers: int, width: int) -> dict[str, str]:
     return places
 
 
-def quiet() -> None:
-    """Hide the progress bars of saved and loaded models, and warnings of their special tokens."""
-    logging.getLogger("transformers").setLevel(logging.ERROR)
-    transformers.utils.logging.disable_progress_bar()
-
-
 def make_peer(name: str, folder: str, texts: str, device: str, dtype: str, batch: int) -> Callable:
     """Return a function that embeds all texts with sentence-transformers."""
     from sentence_transformers import SentenceTransformer
 
-    quiet()
+    peers.quiet()
     encoder = SentenceTransformer(folder, device=device, model_kwargs={"dtype": dtype})
     if name == peers.THEIRS:  # the folder was loaded with our class, since its import registers it
         encoder[0].model = transformers.RoFormerModel.from_pretrained(folder, dtype=dtype).to(device).eval()
@@ -108,14 +102,14 @@ def make_subject(name: str, model: str, texts: str, options: dict) -> Callable:
     return run
 
 
-def show_speed(figures: measure.Figures, chosen, folder: Path) -> None:
+def show_speed(figures: reporting.Figures, chosen, folder: Path) -> None:
     texts, places = folder / "speed.jsonl", {peers.OURS: chosen.model}
     if chosen.peers:
         chosen.texts = str(folder / "pieces.jsonl")
         write_pieces(Path(chosen.texts))
         places = write_models(folder, *(2, 64) if chosen.quick else (12, 768))
     write(texts, chosen.texts, chosen.speed)
-    make, model = measure.Resident if chosen.peers else measure.Worker, places[peers.OURS]
+    make, model = timing.Resident if chosen.peers else timing.Worker, places[peers.OURS]
     options = {"device": chosen.device, "dtype": chosen.dtype, "batch_tokens": chosen.batch_tokens}
     with figures.console.status("") as status:
         subjects = {name: make(make_subject, name, model, str(texts), options) for name in (FORWARD, EMBED)}
@@ -124,21 +118,21 @@ def show_speed(figures: measure.Figures, chosen, folder: Path) -> None:
         for title, name in PEERS.items() if chosen.peers else ():
             subjects[title] = make(make_peer, name, places[name], str(texts), chosen.device, chosen.dtype, batch)
         calls = {name: (subject,) for name, subject in subjects.items()}
-        measured = measure.alternate(calls, chosen.runs, status.update)
-        measure.close(subjects.values())
+        measured = timing.alternate(calls, chosen.runs, status.update)
+        timing.close(subjects.values())
     columns = ["", "texts/s", "tokens/s", f"/ {FORWARD}", *([f"/ {next(iter(PEERS))}"] if chosen.peers else [])]
     table = Table(*columns, title=f"{chosen.speed:,} texts, {tokens:,} tokens")
     for name, found in measured.items():
-        cells = [measure.rate(chosen.speed, found), measure.rate(tokens, found)]
-        cells.append(measure.ratio(measured[FORWARD], found, "{:.3f}"))
+        cells = [reporting.rate(chosen.speed, found), reporting.rate(tokens, found)]
+        cells.append(reporting.ratio(measured[FORWARD], found, "{:.3f}"))
         if chosen.peers:
-            cells.append(measure.ratio(measured[next(iter(PEERS))], found))
+            cells.append(reporting.ratio(measured[next(iter(PEERS))], found))
         table.add_row(name, *cells)
     figures.add("speed", table)
 
 
 def main() -> None:
-    parser = measure.make_parser(__doc__)
+    parser = reporting.make_parser(__doc__)
     parser.add_argument("--model", metavar="DIR", help="needed without --peers")
     parser.add_argument("--texts", metavar="FILE", help="in any format of `roformer embed`; needed without --peers")
     parser.add_argument("--peers", action="store_true", help="compare with sentence-transformers")
@@ -155,7 +149,7 @@ def main() -> None:
         chosen.speed, chosen.runs = 64, 1
     with (
         tempfile.TemporaryDirectory() as folder,
-        measure.Figures(chosen.output, "pyarrow", "sentence-transformers") as figures,
+        reporting.Figures(chosen.output, "pyarrow", "sentence-transformers") as figures,
     ):
         show_speed(figures, chosen, Path(folder))
 

@@ -3,12 +3,17 @@
     python benchmarks/figures.py [NAME …] [--force]     run what is missing or out of date, or the parts that are named
     python benchmarks/figures.py --status               list each table, and whether its code has changed since
     python benchmarks/figures.py --render               only print docs/figures/*.json into the pages
-    python benchmarks/gpu_figures.py                    run the parts that need a GPU
+    python benchmarks/figures.py --gpu [--output FOLDER]               run the parts that need a GPU, and print them
+    python benchmarks/figures.py --gpu --device cpu --quick            try them with small models, without a GPU
 
 A table stands in README.md or docs/*.md between `<!-- figure NAME: TABLE -->` and `<!-- /figure -->`. `PARTS` has the
 command of each NAME, which writes docs/figures/NAME.json with its tables. Parts run one after the other, in the order
 below, and need an idle machine: each finished part is kept, and the same command resumes. Data of others is read from
 ROFORMER_SHARED_DATA, or from ../shared/data.
+
+Results of a GPU are in FOLDER/NAME.json, by default in build/figures-gpu, or build/figures-gpu-trial on a CPU and with
+--quick: copied into docs/figures/, they are printed into the pages by --render. A part that fails leaves its earlier
+results there, which are not printed.
 """
 
 import json
@@ -17,17 +22,18 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 
-import measure
+import reporting
 
 import modeling_roformer
 from modeling_roformer.files import write_whole
 from modeling_roformer.training import ScriptParser
 
-ROOT, JSON, BUILD = measure.ROOT, measure.ROOT / "docs" / "figures", measure.ROOT / "build" / "figures"
+ROOT, JSON, BUILD = reporting.ROOT, reporting.ROOT / "docs" / "figures", reporting.ROOT / "build" / "figures"
 BENCHMARKS, RUNS = ROOT / "benchmarks", JSON / "runs"
 DATA = Path(os.environ.get("ROFORMER_SHARED_DATA") or ROOT.parent / "shared" / "data")
 CARD = ROOT / "examples" / "roformer-mini-zh" / "README.md"
@@ -39,6 +45,7 @@ BLOCK = re.compile(
 # In the line below a table that was printed before its results were kept.
 NOT_KEPT = "its results file was not kept"
 NOT_MEASURED = "Not yet measured."
+ON_GPU = "## On a GPU\n"
 MODELS, TOKENIZERS, SERVING = "modeling_roformer/*.py", "tokenization/*.py", "serving/onnx_export/*.py"
 TRAINING, POSITIONS = "training/**/*.py", "examples/paper/compare_position_embeddings.py"
 CURVES = "examples/paper/run_curves.py"
@@ -58,7 +65,7 @@ INPUTS = {
 class Part:
     """Command of a script in this folder, and the code that it measures besides itself, as patterns of paths.
 
-    `hours`: it takes hours, so it runs only if it is named. `gpu`: it needs a GPU, so gpu_figures.py runs it.
+    `hours`: it takes hours, so it runs only if it is named. `gpu`: it needs a GPU, so it runs with --gpu.
     """
 
     command: str
@@ -157,7 +164,8 @@ PARTS = {
     "retrieval": of_runs("retrieval", "retrieval", "examples/train_retriever.py"),
     "reading": of_runs("retrieval", "reading", "examples/train_retriever.py"),
     "positions": of_runs("positions", "positions", POSITIONS, CURVES),
-    "gpu-encoders": Part("encoders.py --device cuda", (MODELS,), gpu=True),
+    "gpu-inference": Part("inference.py --device cuda", (MODELS,), gpu=True),
+    "gpu-training": Part("training.py --device cuda", (MODELS,), gpu=True),
     "gpu-padding": Part("padding.py --device cuda", (MODELS,), gpu=True),
     "gpu-generation": Part(
         "generation.py --device cuda --ways greedy --prompts 128 --batches 1 64 --lengths --runs 5",
@@ -171,8 +179,8 @@ PARTS = {
     ),
     "gpu-pretraining": Part("pretraining.py --device cuda --dropout 0 --steps 10", (MODELS, TRAINING), gpu=True),
 }
-# The README's rows: their text, the table of a part, the cells to show, for both or for each, and the words that both
-# rows are found by. The row of a GPU is left out while it has no results.
+# The README's rows: their text, the table of a part, the cells to show, and the words by which both rows are found. The
+# row of a GPU is left out while it has no results.
 SUMMARY = (
     (
         "forward pass, 12 layers of width 768, one text of 4,096 tokens",
@@ -216,10 +224,11 @@ SUMMARY = (
     ),
     (
         "forward pass on a GPU in bfloat16, 32 texts of 512 tokens",
-        "gpu-encoders",
-        "encoders",
-        ("{RoFormer} tokens/s", "{transformers' RoFormer} tokens/s"),
-        *[("forward pass", "tokens/s")] * 2,
+        "gpu-inference",
+        "forward, cuda",
+        "{tokens/s} tokens/s",
+        ("RoFormer",),
+        ("transformers' RoFormer",),
     ),
 )
 
@@ -237,7 +246,7 @@ def render(name: str, table: str | None, folder: Path = JSON) -> str | None:
     results = read(name, folder)
     if results is None:
         return None
-    return f"{measure.to_markdown(results['tables'][table])}\n\n{measure.origin(results)}\n"
+    return f"{reporting.to_markdown(results['tables'][table])}\n\n{reporting.origin(results)}\n"
 
 
 def summary_results(folder: Path = JSON) -> dict[str, dict | None]:
@@ -253,18 +262,16 @@ def summary(folder: Path = JSON) -> str | None:
         return None
     rows = [summary_row(row, results[row[1]]) for row in SUMMARY if row[1] in results]
     columns = ["", "here", "transformers' RoFormer"]
-    origins = dict.fromkeys(map(measure.origin, results.values()))
-    return f"{measure.to_markdown({'columns': columns, 'rows': rows})}\n\n{' '.join(origins)}\n"
+    origins = dict.fromkeys(map(reporting.origin, results.values()))
+    return f"{reporting.to_markdown({'columns': columns, 'rows': rows})}\n\n{' '.join(origins)}\n"
 
 
 def summary_row(row: tuple, results: dict) -> list[str]:
     """Return the cells of one of the README's rows, from the results of its part."""
-    label, _, name, templates, *wanted = row
-    if isinstance(templates, str):
-        templates = templates, templates
+    label, _, name, template, *wanted = row
     table, cells = results["tables"][name], [label]
-    for template, words in zip(templates, wanted, strict=True):
-        texts = next(texts for texts in measure.texts_of(table) if set(words) <= set(texts))
+    for words in wanted:
+        texts = next(texts for texts in reporting.texts_of(table) if set(words) <= set(texts))
         # Of columns with the same title, the first one counts.
         cells.append(template.format_map(dict(reversed([*zip(table["columns"], texts, strict=True)]))))
     return cells
@@ -358,17 +365,47 @@ def write_pages() -> None:
             write_whole(page, new)
 
 
+def measure_on_gpu(device: str, quick: bool, output: Path) -> None:
+    """Run the parts that need a GPU, and print the section of docs/figures.md and the rows of README."""
+    output.mkdir(parents=True, exist_ok=True)
+    names, failed = [name for name, part in PARTS.items() if part.gpu], []
+    with tempfile.TemporaryDirectory(prefix="running-", dir=output) as folder:
+        for name in names:
+            script, *options = PARTS[name].command.replace("--device cuda", f"--device {device}").split()
+            options += [*["--quick"] * quick, "--output", f"{folder}/{name}"]
+            done = subprocess.run([sys.executable, BENCHMARKS / script, *options])
+            if done.returncode == 0 and (found := Path(folder, f"{name}.json")).exists():
+                write_whole(output / found.name, found.read_text(encoding="utf-8"))
+            else:
+                failed.append(name)
+        page = (ROOT / "docs" / "figures.md").read_text(encoding="utf-8")
+        section = re.split(r"\n(?=## )", page[page.index(ON_GPU) :], maxsplit=1)[0]
+        found = [(row, read(row[1], Path(folder))) for row in SUMMARY if PARTS[row[1]].gpu]
+        rows = [f"| {' | '.join(summary_row(row, results))} |" for row, results in found if results]
+        print("docs/figures.md:\n", rendered(section, Path(folder)), "README.md:\n", *rows, sep="\n")
+    if failed:
+        sys.exit(f"these parts failed, as their output above says: {', '.join(failed)}")
+
+
 def main() -> None:
     parser = ScriptParser(__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"parts to run: {', '.join(PARTS)}")
     parser.add_argument("--force", action="store_true", help="run the parts that are current, too")
     parser.add_argument("--status", action="store_true")
     parser.add_argument("--render", action="store_true")
+    parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda", help="with --gpu")
+    parser.add_argument("--quick", action="store_true", help="with --gpu: small models, few texts, one run")
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="with --gpu")
     chosen = parser.parse_args()
     if unknown := set(chosen.names) - set(PARTS):
         parser.error(f"no part is named {', '.join(sorted(unknown))}; expected {', '.join(PARTS)}")
     if chosen.status or chosen.render:
         status() if chosen.status else write_pages()
+        return
+    if chosen.gpu:
+        trial = "-trial" if chosen.quick or chosen.device == "cpu" else ""
+        measure_on_gpu(chosen.device, chosen.quick, chosen.output or ROOT / "build" / f"figures-gpu{trial}")
         return
     if not Path(modeling_roformer.__file__).is_relative_to(ROOT):
         sys.exit(f"modeling_roformer comes from {Path(modeling_roformer.__file__).parent}: install it from {ROOT}")

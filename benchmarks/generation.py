@@ -17,7 +17,8 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-import measure
+import reporting
+import timing
 import torch
 import transformers
 from rich.table import Table
@@ -69,7 +70,7 @@ class FirstLogits(transformers.LogitsProcessor):
 
 def generate(model, b: int, s: int, new_tokens: int, way: str) -> tuple[float, float]:
     """Generate after b prompts of at most s tokens; return the seconds of the prefill and of each later step."""
-    clock = time.process_time if model.device.type == "cpu" else measure.now
+    clock = time.process_time if model.device.type == "cpu" else timing.timer
     ids = torch.randint(5, model.config.vocab_size, (b, s), generator=torch.Generator().manual_seed(0))
     padding = torch.arange(b)[:, None] * s // (2 * b)
     mask = (torch.arange(s) >= padding).long()
@@ -87,10 +88,9 @@ def generate(model, b: int, s: int, new_tokens: int, way: str) -> tuple[float, f
 def in_turn(calls: dict[str, Callable], runs: int, progress: Callable[[str], None]) -> dict[str, tuple]:
     """Return the prefill and the step of each model, as measurements. They run in turns, after one warm-up call
     each."""
-    found = measure.in_rounds(calls, runs, lambda name, run: progress(f"{name}, run {run} of {runs}"))
+    found = timing.in_rounds(calls, runs, lambda name, run: progress(f"{name}, run {run} of {runs}"))
     return {
-        name: tuple(measure.Measurement([*times]) for times in zip(*turns, strict=True))
-        for name, turns in found.items()
+        name: tuple(timing.Measurement([*times]) for times in zip(*turns, strict=True)) for name, turns in found.items()
     }
 
 
@@ -108,9 +108,9 @@ def measure_speed(models: dict, chosen: argparse.Namespace, progress: Callable[[
                 runs = max(1, chosen.runs // 3) if is_long else chosen.runs
                 measured = in_turn(calls, runs, lambda text, case=case, way=way: progress(f"{way}, {case}: {text}"))
                 for name, (prefill, step) in measured.items():
-                    ratios = [measure.ratio(measured[peer][1], step) for peer in (THEIRS, GPT2)]
+                    ratios = [reporting.ratio(measured[peer][1], step) for peer in (THEIRS, GPT2)]
                     table.add_row(
-                        way, case, name, measure.rate(b, step), *ratios, measure.duration(prefill, "{:,.0f}", 1e-3)
+                        way, case, name, reporting.rate(b, step), *ratios, reporting.duration(prefill, "{:,.0f}", 1e-3)
                     )
                 table.add_section()
     return table
@@ -132,13 +132,13 @@ def measure_lengths(models: dict, chosen: argparse.Namespace, progress: Callable
         cells = []
         for name in (OURS, LINEAR):
             step = steps[name, s]
-            cells += [measure.duration(step, "{:.2f}", 1e-3), measure.ratio(step, steps[name, chosen.lengths[0]])]
+            cells += [reporting.duration(step, "{:.2f}", 1e-3), reporting.ratio(step, steps[name, chosen.lengths[0]])]
         table.add_row(f"{s:,}", *cells)
     return table
 
 
 def main() -> None:
-    parser = measure.make_parser(__doc__)
+    parser = reporting.make_parser(__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--prompts", type=int, nargs="+", default=[32, 1024], help="tokens of the longest prompt")
@@ -160,7 +160,7 @@ def main() -> None:
     logging.getLogger("transformers").setLevel(logging.ERROR)
     longest = max(*chosen.prompts, *chosen.lengths, 0) + chosen.new_tokens
     dtype = torch.float32 if chosen.device == "cpu" else torch.bfloat16
-    with measure.Figures(chosen.output) as figures, figures.console.status("models are made") as status:
+    with reporting.Figures(chosen.output) as figures, figures.console.status("models are made") as status:
         with torch.device(chosen.device):  # which draws weights faster
             models = {name: make_model(name, *sizes, longest).to(dtype) for name in NAMES}
         figures.add("speed", measure_speed(models, chosen, status.update))

@@ -13,7 +13,7 @@ words of one document are not independent. It takes about five minutes on two id
 import statistics
 from pathlib import Path
 
-import measure
+import reporting
 import torch
 from rich.console import Console
 from rich.progress import Progress
@@ -113,7 +113,7 @@ def standard_error(values: list[float]) -> float:
     return statistics.stdev(values) / len(values) ** 0.5
 
 
-def show(figures: measure.Figures, results: dict[tuple, list[float]], lengths: list[int]) -> None:
+def show(figures: reporting.Figures, results: dict[tuple, list[float]], lengths: list[int]) -> None:
     table = Table("`rope_parameters`", *(f"{length:,}" for length in lengths), title="Accuracy")
     for kind in KINDS:
         table.add_row(kind, *(f"{statistics.mean(results[kind, length]):.3f}" for length in lengths))
@@ -122,7 +122,7 @@ def show(figures: measure.Figures, results: dict[tuple, list[float]], lengths: l
 
 
 def main() -> None:
-    parser = measure.make_parser(__doc__)
+    parser = reporting.make_parser(__doc__)
     parser.add_argument("--corpus", type=Path, nargs="+", required=True, help="one document per line, or JSON Lines")
     parser.add_argument(
         "--model", metavar="DIR", required=True, help="a saved masked language model with its tokenizer"
@@ -137,7 +137,7 @@ def main() -> None:
         KINDS.update({f"{rope_type} × {factor:g}": (rope_type, factor) for rope_type in ("linear", "dynamic", "yarn")})
     if min(chosen.factors, default=1) < 1 or min(chosen.lengths) < 4 or chosen.documents < 2:
         parser.error("--factors must be at least 1, --lengths at least 4, --documents at least 2")
-    figures = measure.Figures(chosen.output)
+    figures = reporting.Figures(chosen.output)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     lengths = sorted(set(chosen.lengths))

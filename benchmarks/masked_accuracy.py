@@ -18,8 +18,8 @@ import statistics
 import tempfile
 from pathlib import Path
 
-import measure
 import numpy as np
+import reporting
 import torch
 from length import standard_error, windows_of
 from rich.progress import track
@@ -185,7 +185,7 @@ def long_table(models: dict, tokenizer: PreTrainedTokenizerBase, chosen: argpars
 
 
 def main() -> None:
-    parser = measure.make_parser(__doc__)
+    parser = reporting.make_parser(__doc__)
     parser.add_argument("--models", nargs="+", required=True, help="folders of models with the same vocabulary")
     parser.add_argument("--held-out", type=Path, nargs="+", required=True, help="one file per source")
     parser.add_argument("--train", nargs="+", help="training text of the baselines")
@@ -194,7 +194,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu")
     chosen = parser.parse_args()
-    figures = measure.Figures(chosen.output)
+    figures = reporting.Figures(chosen.output)
     tokenizer = load_tokenizer(chosen.models[0])
     unknown = tokenizer.unk_token_id
     with tempfile.TemporaryDirectory() as cache:

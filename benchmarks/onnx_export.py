@@ -12,15 +12,15 @@ on one thread relative to the float32 graph, as the median of alternating rounds
 import argparse
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import measure
 import numpy as np
 import onnx
 import onnxruntime
+import reporting
+import timing
 import torch
 from masked_accuracy import masked_batches
 from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -96,6 +96,11 @@ def open_on_one_thread(path: Path) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
+def logits_of(session: onnxruntime.InferenceSession, pieces: list[tuple]) -> list[np.ndarray]:
+    """Return the logits of the masked words of each piece."""
+    return [session.run(["logits"], inputs)[0][0, asked] for inputs, asked in track(pieces, "graph", transient=True)]
+
+
 def in_pytorch(model, inputs: dict[str, np.ndarray]) -> np.ndarray:
     with torch.inference_mode():
         return model(**{name: torch.from_numpy(x) for name, x in inputs.items()})[0][0].numpy()
@@ -107,7 +112,7 @@ def cosine(ours: np.ndarray, theirs: np.ndarray) -> float:
 
 
 def main() -> None:
-    parser = measure.make_parser(__doc__)
+    parser = reporting.make_parser(__doc__)
     parser.add_argument("--model", required=True, help="a saved masked language model")
     parser.add_argument("--texts", type=Path, nargs="+", required=True, help="one file per source")
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
@@ -117,7 +122,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    figures = measure.Figures(chosen.output, "onnx", "onnxruntime")
+    figures = reporting.Figures(chosen.output, "onnx", "onnxruntime")
     tokenizer = load_tokenizer(chosen.model)
     model = AutoModelForMaskedLM.from_pretrained(chosen.model, dtype=torch.float32).eval()
     pieces = pieces_of(chosen, tokenizer)
@@ -138,22 +143,16 @@ def main() -> None:
                 for kind, path in paths.items():
                     SETTINGS[setting](folder / kind, path, model)
             masked, bare = (open_on_one_thread(path) for path in paths.values())
-            same, seconds = 0, {plain: [], masked: []}
-            for round_ in range(chosen.rounds):
-                for session in (plain, masked):
-                    started = time.perf_counter()
-                    logits = [
-                        session.run(["logits"], inputs)[0][0, asked]
-                        for inputs, asked in track(pieces, f"{setting}, round {round_ + 1}", transient=True)
-                    ]
-                    seconds[session].append(time.perf_counter() - started)
+            logits = logits_of(masked, pieces)
             same = sum(int((x.argmax(-1) == y).sum()) for x, y in zip(logits, answers, strict=True))
+            subject = timing.Resident(lambda: logits_of)
+            calls = {session: (subject, session, pieces) for session in (masked, plain)}
+            time_ratio = reporting.ratio(*timing.alternate(calls, chosen.rounds, warm_up=False).values(), "{:.2f}")
             cosines = [
                 cosine(bare.run(["last_hidden_state"], inputs)[0][0], right)
                 for (inputs, _), right in zip(pieces, vectors, strict=True)
             ]
             shares = f"{same / sum(map(len, answers)):.2%}", f"{min(cosines):.5f}", f"{statistics.mean(cosines):.5f}"
-            time_ratio = measure.ratio(*(measure.Measurement(seconds[of]) for of in (masked, plain)), "{:.2f}")
             table.add_row(setting, *shares, f"{paths['masked'].stat().st_size / 1e6:.1f}", time_ratio)
     with figures:
         figures.add("graphs", table)

@@ -12,10 +12,12 @@ in modeling_roformer/unpadding.py; LEAST_SAVED is the bound of a CPU).
 
 import statistics
 from collections.abc import Callable
+from contextlib import closing
 from functools import cache
 from itertools import product
 
-import measure
+import reporting
+import timing
 import torch
 from rich.table import Table
 
@@ -68,10 +70,10 @@ def mask_of(b: int, s: int, share: float, device: str) -> torch.Tensor:
     return (torch.arange(s) < s - padding[:, None]).long().to(device)
 
 
-def speed_up(subject: measure.Worker | measure.Resident, batch: tuple, runs: int) -> measure.Cell:
+def speed_up(subject: timing.Worker | timing.Resident, batch: tuple, runs: int) -> reporting.Cell:
     """Return the speed-up of a batch without its padding."""
     calls = {str(unpad): (subject, *batch, unpad) for unpad in (False, True)}
-    return measure.ratio(*measure.alternate(calls, runs).values())
+    return reporting.ratio(*timing.alternate(calls, runs).values())
 
 
 def from_share(found: list[bool]) -> str:
@@ -80,7 +82,7 @@ def from_share(found: list[bool]) -> str:
 
 
 def main() -> None:
-    parser = measure.make_parser(__doc__)
+    parser = reporting.make_parser(__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--sizes", nargs="+", metavar="LAYERSxWIDTH[:TEXTS]")
     parser.add_argument("--lengths", type=int, nargs="+", help="tokens of the longest text")
@@ -93,15 +95,14 @@ def main() -> None:
     chosen.threads = chosen.threads or ([1, 2] if chosen.device == "cpu" and not chosen.quick else [1])
     runs = 1 if chosen.quick else chosen.runs
     on_gpu = chosen.device == "cuda"
-    make = measure.Resident if on_gpu else measure.Worker
     columns = ("layers x width", "threads", "tokens", "texts", *(f"{share:.0%} padding" for share in SHARES))
     columns += ("faster from", "left out by default from") if on_gpu else ("left out by default from",)
     table = Table(*columns, title="Speed-up of leaving padding out")
-    with measure.Figures(chosen.output) as figures, figures.console.status("") as status:
+    with reporting.Figures(chosen.output) as figures, figures.console.status("") as status:
         for size, threads in product(chosen.sizes or sizes, chosen.threads):
             size, _, texts = size.partition(":")
             layers, width = map(int, size.split("x"))
-            with make(make_model, layers, width, chosen.device, threads) as subject:
+            with closing(timing.on(chosen.device)(make_model, layers, width, chosen.device, threads)) as subject:
                 for s, b in product(chosen.lengths or lengths, [int(texts)] if texts else chosen.batches or batches):
                     status.update(f"{size}, {threads} threads, {b} texts of {s} tokens")
                     cells = [speed_up(subject, (b, s, share), runs) for share in SHARES]

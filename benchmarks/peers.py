@@ -1,5 +1,7 @@
 """Models of equal size with random weights: ours, transformers' RoFormer, BERT and ModernBERT."""
 
+import logging
+import warnings
 from dataclasses import dataclass
 
 import torch
@@ -8,6 +10,13 @@ import transformers
 import modeling_roformer as ours
 
 BERT, THEIRS, MODERN, OURS = "BERT, SDPA", "transformers' RoFormer", "ModernBERT, SDPA", "RoFormer"
+
+
+def quiet() -> None:
+    """Hide the progress bars and warnings of saved and loaded models."""
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    transformers.utils.logging.disable_progress_bar()
+    warnings.simplefilter("ignore")
 
 
 @dataclass(frozen=True)

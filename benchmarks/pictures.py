@@ -17,8 +17,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-import measure
 import numpy as np
+import reporting
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyBboxPatch, Wedge
@@ -29,7 +29,7 @@ from modeling_roformer.files import write_whole
 from modeling_roformer.training import ScriptParser, TrainingError, draw_panels, exit_on_error, paired_bootstrap
 from modeling_roformer.training.comparing.curves import LOOKS, STYLE, points
 
-DOCS, EXAMPLES = measure.ROOT / "docs", measure.ROOT / "examples"
+DOCS, EXAMPLES = reporting.ROOT / "docs", reporting.ROOT / "examples"
 RUNS = DOCS / "figures" / "runs"
 BLUE, RED, GREEN, GREY = (color for color, _ in LOOKS[:4])
 TOKENS = 2048  # of the document

@@ -25,8 +25,9 @@ from itertools import product
 from pathlib import Path
 
 import datasets
-import measure
 import numpy as np
+import reporting
+import timing
 import torch
 from rich.table import Table
 from transformers import TrainerCallback
@@ -35,7 +36,7 @@ from transformers.trainer_callback import PrinterCallback
 PRETRAIN, BARE, WORKER = "pretrain", "the bare step", "one worker's batches"
 LENGTH, MEAN = 512, 145  # tokens of a piece: at most, and on average
 DOCUMENTS = 2_000
-VOCAB = measure.ROOT / "examples" / "roformer-mini-zh" / "vocab.txt"
+VOCAB = reporting.ROOT / "examples" / "roformer-mini-zh" / "vocab.txt"
 # Pieces a step, steps before the first turn, those before the clock starts in a turn, and those of a turn; turns.
 AMOUNTS = {"cpu": (16, 1, 1, 2, 3), "cuda": (128, 50, 10, 20, 3), "quick": (4, 1, 1, 2, 2)}
 
@@ -160,7 +161,7 @@ def measure_one(size: str, dropout: float, corpus, chosen: argparse.Namespace, p
 
 
 def main() -> None:
-    parser = measure.make_parser(__doc__)
+    parser = reporting.make_parser(__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: a GPU, if there is one")
     parser.add_argument("--quick", action="store_true", help="one small size and few steps, to see that it works")
     parser.add_argument("--sizes", nargs="+", help="as of `pretrain_mlm.py --config`; default: mini base")
@@ -190,7 +191,7 @@ def main() -> None:
     columns = ("size", "attention dropout", "pieces a step", "", "steps/s", "tokens/s", "share")
     table = Table(*columns, title=f"Pre-training, {chosen.device}")
     with (
-        measure.Figures(chosen.output, "accelerate") as figures,
+        reporting.Figures(chosen.output, "accelerate") as figures,
         figures.console.status("texts are made") as status,
         tempfile.TemporaryDirectory() as folder,
     ):
@@ -198,13 +199,13 @@ def main() -> None:
         corpus = Corpus([Path(folder) / "corpus.txt"], cache=folder)
         for size, dropout in product(chosen.sizes, chosen.dropout):
             turns = measure_one(size, dropout, corpus, chosen, status.update)
-            measured = {name: measure.Measurement(times) for name, times in turns.times.items()}
+            measured = {name: timing.Measurement(times) for name, times in turns.times.items()}
             for name, m in measured.items():
-                speed = measure.rate(chosen.steps, m, "{:.3g}")
-                tokens = measure.Cell(
+                speed = reporting.rate(chosen.steps, m, "{:.3g}")
+                tokens = reporting.Cell(
                     "{:,.0f}", [n / seconds for n, seconds in zip(turns.tokens, m.times, strict=True)]
                 )
-                share = measure.ratio(measured[BARE], m, "{:.2f}")
+                share = reporting.ratio(measured[BARE], m, "{:.2f}")
                 table.add_row(size, f"{dropout:g}", f"{chosen.batch:,}", name, speed, tokens, share)
             table.add_section()
         figures.add("pretraining", table)

@@ -10,7 +10,8 @@ dimensions by cosines and sines.
 from collections.abc import Callable
 from itertools import product
 
-import measure
+import reporting
+import timing
 import torch
 from rich.table import Table
 
@@ -66,7 +67,7 @@ def read_shape(text: str) -> tuple[int, ...]:
 
 
 def main() -> None:
-    parser = measure.make_parser(__doc__)
+    parser = reporting.make_parser(__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--shapes", nargs="+", metavar="B,S,H,D", help="texts, tokens, heads and their width")
     parser.add_argument("--runs", type=int, default=7, help="runs of each form, after one warm-up")
@@ -75,20 +76,20 @@ def main() -> None:
     columns = (column for name in others for column in (f"{name}, µs", "times as fast"))
     table = Table("", "dtype", "b, s, h, d", f"{first}, µs", *columns)
     shapes = [read_shape(text) for text in chosen.shapes or SHAPES[chosen.device]]
-    with measure.Figures(chosen.output, "triton") as figures, figures.console.status("") as status:
-        workers = {name: measure.Worker(make_subject, name, chosen.device) for name in (first, *others)}
+    with reporting.Figures(chosen.output, "triton") as figures, figures.console.status("") as status:
+        workers = {name: timing.Worker(make_subject, name, chosen.device) for name in (first, *others)}
         for job, dtype, shape in product(("forward", "training"), (torch.float32, torch.bfloat16), shapes):
             status.update(f"{job}, {dtype}, {shape}")
             b, s, h, d = shape
             times = max(1, TOGETHER[chosen.device] // (b * s * h * d))
             calls = {name: (worker, job, dtype, shape, times) for name, worker in workers.items()}
-            found = measure.alternate(calls, chosen.runs)
-            cells = [measure.duration(found[first], "{:,.0f}", times / 1e6)]
+            found = timing.alternate(calls, chosen.runs)
+            cells = [reporting.duration(found[first], "{:,.0f}", times / 1e6)]
             for name in others:
-                cells.append(measure.duration(found[name], "{:,.0f}", times / 1e6))
-                cells.append(measure.ratio(found[first], found[name]))
+                cells.append(reporting.duration(found[name], "{:,.0f}", times / 1e6))
+                cells.append(reporting.ratio(found[first], found[name]))
             table.add_row(job, str(dtype).removeprefix("torch."), ", ".join(map(str, shape)), *cells)
-        measure.close(workers.values())
+        timing.close(workers.values())
         figures.add("rotation", table)
 
 

@@ -12,23 +12,23 @@ own RoFormer. Rows of torchao are left out where this package is not installed.
 
 import argparse
 import json
-import logging
 import random
 import statistics
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-import measure
 import numpy as np
+import peers
+import reporting
+import timing
 import torch
 from rich.progress import track
 from rich.table import Table
 from torch.nn import functional as F
-from transformers.utils.logging import disable_progress_bar
 
 from modeling_roformer.data import read_texts
 from modeling_roformer.heads import mean_over_tokens
@@ -65,17 +65,10 @@ def batches_of(ids: Sequence[Sequence[int]], pad: int) -> list[tuple[list[int], 
     return found
 
 
-def quiet() -> None:
-    """Hide the progress bars and reports of loaded models."""
-    logging.getLogger("transformers").setLevel(logging.ERROR)
-    disable_progress_bar()
-    warnings.simplefilter("ignore")
-
-
 def make_serving(name: str, folder: str, task: str, threads: int) -> Callable:
     """Return the subject of a worker: texts to normalised vectors or classes; or one at a time, with seconds for
     each."""
-    quiet()
+    peers.quiet()
     torch.set_num_threads(threads)
     of_batch, tokenizer = load(name, folder, task, threads)
 
@@ -212,46 +205,38 @@ def agreement(task: str, answers: np.ndarray, expected: np.ndarray) -> float:
     return float((answers * expected).sum(-1).min() if task == "vectors" else (answers == expected).mean())
 
 
-def measured(task: str, places: dict[str, str], texts: list[str], chosen: argparse.Namespace) -> list[dict]:
-    """Measure each way of serving: seconds of all texts in each run, of texts one at a time, and the agreement."""
+def show(task: str, places: dict[str, str], texts: list[str], chosen: argparse.Namespace) -> Table:
+    """Measure each way of serving: all texts, and some one at a time; return the table."""
     workers = {
-        name: measure.Worker(make_serving, name, place, task, chosen.threads)
+        name: timing.Worker(make_serving, name, place, task, chosen.threads)
         for name, place in track(places.items(), f"{task}: loading", transient=True)
     }
     alone = texts[: chosen.alone]
-    try:
-        expected = workers[FLOAT32].run(texts, False)[2]
-        rows = {name: {"name": name, "seconds": [], "alone": []} for name in workers}
-        for name, worker in workers.items():
-            rows[name]["agreement"] = agreement(task, worker.run(texts, False)[2], expected)
-            worker.run(alone[:20], True)
-        for _ in track(range(chosen.runs), f"{task}: measuring", transient=True):
-            for name, worker in workers.items():
-                rows[name]["seconds"].append(worker.run(texts, False)[0])
-                rows[name]["alone"] += worker.run(alone, True)[2]
-    finally:
-        measure.close(workers.values())
-    return [*rows.values()]
-
-
-def table(task: str, rows: list[dict], count: int) -> Table:
-    found = Table(task, "texts/s", "speed-up", "one text, ms: median", "99th percentile", "agreement")
-    first = measure.Measurement(rows[0]["seconds"])
-    for row in rows:
-        all_texts, one_text = measure.Measurement(row["seconds"]), measure.Measurement(row["alone"])
-        found.add_row(
-            row["name"],
-            measure.rate(count, all_texts),
-            measure.ratio(first, all_texts),
-            measure.duration(one_text, "{:.1f}", 1e-3),
-            f"{1000 * statistics.quantiles(row['alone'], n=100)[98]:.1f}",
-            "" if row["name"] in (BERT, BERT_CHARACTERS) else f"{row['agreement']:.4f}",
+    expected = workers[FLOAT32].run(texts, False)[2]
+    agreements = {name: agreement(task, worker.run(texts, False)[2], expected) for name, worker in workers.items()}
+    calls = {}
+    for name, worker in workers.items():
+        worker.run(alone[:20], True)
+        calls |= {(name, one): partial(worker.run, alone if one else texts, one) for one in (False, True)}
+    found = timing.in_rounds(calls, chosen.runs, warm_up=False)
+    timing.close(workers.values())
+    table = Table(task, "texts/s", "speed-up", "one text, ms: median", "99th percentile", "agreement")
+    together = {name: timing.Measurement([seconds for seconds, *_ in found[name, False]]) for name in workers}
+    for name, all_texts in together.items():
+        seconds = [one for *_, times in found[name, True] for one in times]
+        table.add_row(
+            name,
+            reporting.rate(len(texts), all_texts),
+            reporting.ratio(next(iter(together.values())), all_texts),
+            reporting.duration(timing.Measurement(seconds), "{:.1f}", 1e-3),
+            f"{1000 * statistics.quantiles(seconds, n=100)[98]:.1f}",
+            "" if name in (BERT, BERT_CHARACTERS) else f"{agreements[name]:.4f}",
         )
-    return found
+    return table
 
 
 def main() -> None:
-    parser = measure.make_parser(__doc__)
+    parser = reporting.make_parser(__doc__)
     parser.add_argument("texts", type=Path)
     parser.add_argument("model")
     parser.add_argument("--classifier", metavar="DIR")
@@ -261,7 +246,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--only", nargs="+", metavar="NAME", help="rows to measure besides ours in float32")
     chosen = parser.parse_args()
-    quiet()
+    peers.quiet()
     texts = [text for _, text in read_texts([chosen.texts])]
     texts = random.Random(0).sample(texts, min(chosen.count, len(texts)))
     wanted = {FLOAT32, *(chosen.only or (BERT, BERT_CHARACTERS, THEIRS, *OURS, *ONNX))}
@@ -271,11 +256,11 @@ def main() -> None:
     models = {"vectors": chosen.model} | ({"classes": chosen.classifier} if chosen.classifier else {})
     with (
         tempfile.TemporaryDirectory() as scratch,
-        measure.Figures(chosen.output, "sentence-transformers", "onnxruntime", "torchao") as figures,
+        reporting.Figures(chosen.output, "sentence-transformers", "onnxruntime", "torchao") as figures,
     ):
         for task, model in models.items():
             places = places_of(task, model, wanted, Path(scratch) / task)
-            figures.add(task, table(task, measured(task, places, texts, chosen), len(texts)))
+            figures.add(task, show(task, places, texts, chosen))
 
 
 if __name__ == "__main__":

@@ -19,14 +19,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
-from functools import partial
 from itertools import islice
 from pathlib import Path
 
-import measure
+import reporting
 import rjieba
+import timing
 from rich.table import Table
 from transformers import BertTokenizerFast
 from transformers.models.roformer.tokenization_roformer import RoFormerTokenizer as TheirTokenizer
@@ -51,7 +50,7 @@ except ValueError:
     found = None
 print(json.dumps(found))
 """
-SHARED = measure.ROOT.parent / "shared" / "data" / "zh_corpus"
+SHARED = reporting.ROOT.parent / "shared" / "data" / "zh_corpus"
 
 
 def read_texts(corpus):
@@ -71,13 +70,8 @@ def truncated(texts, length, total):
 
 def timed(runs, rounds):
     """Measure each function in `rounds` alternating calls, after one warm-up call."""
-
-    def timed_call(run):
-        start = time.perf_counter()
-        run()
-        return time.perf_counter() - start
-
-    return measure.in_turn({name: partial(timed_call, run) for name, run in runs.items()}, rounds)
+    calls = {name: (timing.Resident(lambda run=run: run),) for name, run in runs.items()}
+    return timing.alternate(calls, rounds)
 
 
 def first_call(folder):
@@ -94,11 +88,11 @@ def first_call(folder):
     command = [sys.executable, "-c", code, folder]
     runs = [subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(3)]
     loads, calls = zip(*(map(float, run.stdout.split()[-2:]) for run in runs), strict=True)
-    return measure.Measurement(loads), measure.Measurement(calls)
+    return timing.Measurement(loads), timing.Measurement(calls)
 
 
 def main():
-    parser = measure.make_parser(__doc__)
+    parser = reporting.make_parser(__doc__)
     parser.add_argument("corpus", nargs="?", help="texts to tokenize")
     parser.add_argument("--vocabulary", required=True, help="vocab.txt with words")
     parser.add_argument("--reference", help="texts with the ids of bert4keras, to compare ids in place of speed")
@@ -108,12 +102,12 @@ def main():
     logging.set_verbosity_error()
     jieba.setLogLevel(60)
 
-    with tempfile.TemporaryDirectory() as folder, measure.Figures(options.output, "rjieba", "jieba") as figures:
+    with tempfile.TemporaryDirectory() as folder, reporting.Figures(options.output, "rjieba", "jieba") as figures:
         shutil.copy(options.vocabulary, Path(folder) / "vocab.txt")
         if options.reference:
             compare_ids(figures, folder, options.reference)
             return
-        default = SHARED if SHARED.is_dir() else measure.ROOT / "examples" / "long_document.txt"
+        default = SHARED if SHARED.is_dir() else reporting.ROOT / "examples" / "long_document.txt"
         texts = read_texts(options.corpus or default)
         random.Random(0).shuffle(texts)
         compare_tools(figures, folder, texts, options)
@@ -171,11 +165,11 @@ def compare_tools(figures, folder, texts, options):
     table = Table(entries, "million characters/s", "relative to BertTokenizerFast", title=title)
     for name, found in seconds.items():
         peer = seconds["offsets, BertTokenizerFast" if "offsets" in name else "ids, BertTokenizerFast"]
-        table.add_row(name, measure.rate(size / 1e6, found, "{:.2f}"), measure.ratio(peer, found))
+        table.add_row(name, reporting.rate(size / 1e6, found, "{:.2f}"), reporting.ratio(peer, found))
     figures.add("tools", table)
     table = Table("in a fresh process", "seconds")
-    table.add_row("`from_pretrained`", measure.duration(loading, "{:.2f}"))
-    table.add_row("the first call, which reads the dictionary", measure.duration(first, "{:.2f}"))
+    table.add_row("`from_pretrained`", reporting.duration(loading, "{:.2f}"))
+    table.add_row("the first call, which reads the dictionary", reporting.duration(first, "{:.2f}"))
     figures.add("start", table)
 
     lengths = [length for length in (100, 300, 1_000, 4_000, 16_000, 64_000, 256_000) if length <= options.longest]
@@ -194,7 +188,7 @@ def compare_tools(figures, folder, texts, options):
             runs[name, length] = lambda tool=tool, batch=batch: tool(batch)
             sizes[name, length] = sum(map(len, batch))
     seconds = timed(runs, options.rounds)
-    speeds = {key: measure.rate(sizes[key] / 1e6, found, "{:.2f}") for key, found in seconds.items()}
+    speeds = {key: reporting.rate(sizes[key] / 1e6, found, "{:.2f}") for key, found in seconds.items()}
     names = list(dict.fromkeys(name for name, _ in runs))
     table = Table("characters per text", *names, title="million characters/s by length of the texts")
     for length in lengths:

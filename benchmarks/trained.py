@@ -17,14 +17,14 @@ from collections.abc import Iterable
 from itertools import combinations
 from pathlib import Path
 
-import measure
 import numpy as np
+import reporting
 from rich.table import Table
 
 from modeling_roformer.training import RETRIEVAL_METRICS, exit_on_error, paired_bootstrap
 from modeling_roformer.training import spread as mean_and_deviation
 
-EXAMPLES = measure.ROOT / "examples"
+EXAMPLES = reporting.ROOT / "examples"
 sys.path += [str(EXAMPLES), str(EXAMPLES / "paper"), str(EXAMPLES / "paper" / "position_laboratory")]
 # Fields of a model's configuration. The model type says whether transformers' own class computes the same.
 OF_ENCODING = ("position_encoding", "max_position_embeddings", "model_type")
@@ -54,9 +54,9 @@ def _put_back(lists: dict, saved: dict) -> None:
             saved[name] = value
 
 
-def spread(values: list[float], form: str) -> measure.Cell:
+def spread(values: list[float], form: str) -> reporting.Cell:
     """Return a cell with mean and standard deviation over the seeds."""
-    return measure.Cell(mean_and_deviation(values, form), values)
+    return reporting.Cell(mean_and_deviation(values, form), values)
 
 
 def refuse_other_settings(runs: list[dict], names: Iterable[str] | None = None) -> None:
@@ -243,7 +243,7 @@ KINDS = {tables.__name__: tables for tables in _KINDS}
 
 
 def main() -> None:
-    parser = measure.make_parser(__doc__)
+    parser = reporting.make_parser(__doc__)
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER")
     chosen = parser.parse_args()
@@ -251,7 +251,7 @@ def main() -> None:
         parser.error("laboratory takes one folder")
     # The laboratory has one machine, whose speed it shows. The accuracies of the others may come from several.
     measured = chosen.kind == "laboratory"
-    with measure.Figures(chosen.output, "accelerate", "sacrebleu", measured=measured) as figures:
+    with reporting.Figures(chosen.output, "accelerate", "sacrebleu", measured=measured) as figures:
         tables = KINDS[chosen.kind](*chosen.folders)
         if not next(iter(tables.values())).rows:
             sys.exit(f"{', '.join(map(str, chosen.folders))}: no run is finished: name the output folder of a training")

@@ -14,7 +14,8 @@ import tempfile
 from collections.abc import Callable
 from itertools import product
 
-import measure
+import reporting
+import timing
 import torch
 import transformers
 from rich.table import Table
@@ -89,7 +90,7 @@ def make_run(name: str, size: str, dropout: float, bf16: bool, chosen: argparse.
 
 
 def main() -> None:
-    parser = measure.make_parser(__doc__)
+    parser = reporting.make_parser(__doc__)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--dropout", type=float, nargs="+", default=[0.0, 0.1], help="of attention")
     parser.add_argument("--precisions", nargs="+", choices=("float32", "bfloat16"), default=("float32", "bfloat16"))
@@ -104,12 +105,12 @@ def main() -> None:
 
     columns = ("model", "attention dropout", "precision", "", "seconds", "tokens/s", "speed-up")
     table = Table(*columns, title=f"{chosen.steps} × {chosen.batch} texts, {tokens:,} tokens a run")
-    with measure.Figures(chosen.output, "accelerate") as figures, figures.console.status("models are made") as status:
+    with reporting.Figures(chosen.output, "accelerate") as figures, figures.console.status("models are made") as status:
         for size, dropout, precision in product(chosen.sizes, chosen.dropout, chosen.precisions):
             arguments = (size, dropout, precision == "bfloat16", chosen)
-            measured = measure.compare(make_run, (THEIRS, PLAIN, OURS), arguments, chosen.runs, status.update)
+            measured = timing.compare(make_run, (THEIRS, PLAIN, OURS), arguments, chosen.runs, status.update)
             for name, m in measured.items():
-                row = measure.duration(m), measure.rate(tokens, m), measure.ratio(measured[THEIRS], m)
+                row = reporting.duration(m), reporting.rate(tokens, m), reporting.ratio(measured[THEIRS], m)
                 table.add_row(size, f"{dropout:g}", precision, name, *row)
             table.add_section()
         figures.add("trainer", table)

@@ -6,13 +6,13 @@ import os
 import subprocess
 import sys
 
-import encoders
+import defaults
 import figures
-import measure
 import outputs
 import padding
 import peers
 import pytest
+import reporting
 import torch
 from helpers.paths import REPOSITORY
 from helpers.scripts import run_script
@@ -20,6 +20,7 @@ from helpers.scripts import run_script
 from modeling_roformer.training.pretraining import pretrain as module
 
 BENCHMARKS = REPOSITORY / "benchmarks"
+ENCODERS = (peers.BERT, peers.THEIRS, peers.MODERN)
 SMALL = peers.Size(layers=2, width=192, words=100, longest=32)
 INFINITE, NAN = float("inf"), float("nan")
 
@@ -56,19 +57,23 @@ def test_the_section_and_the_row_of_a_gpu_are_printed(ran):
     section, _, row = output.partition("docs/figures.md:\n\n## On a GPU")[2].partition("README.md:\n\n")
     for name in (name for name, part in figures.PARTS.items() if part.gpu):
         for table in figures.read(name, folder)["tables"].values():
-            assert measure.to_markdown(table) in section, name
+            assert reporting.to_markdown(table) in section, name
     assert figures.NOT_MEASURED not in section and figures.NOT_KEPT not in section
-    first = rows_of(folder / "gpu-encoders.json", "encoders")[0]
-    both = [first[name]["text"] for name in ("RoFormer", "transformers' RoFormer")]
+    rows = {row[""]: row for row in reversed(rows_of(folder / "gpu-inference.json", "forward, cuda"))}
+    both = [rows[name]["tokens/s"]["text"] for name in ("RoFormer", "transformers' RoFormer")]
     assert row.strip().endswith(f"| {both[0]} tokens/s | {both[1]} tokens/s |")
 
 
 @pytest.mark.slow
-def test_each_job_compares_all_encoders(ran):
-    rows = [row for row in rows_of(ran[1] / "gpu-encoders.json", "encoders") if row["unit"] != "ms"]
-    assert {row[""] for row in rows} == {"forward pass", "training step"}
-    for row, name in itertools.product(rows, encoders.PEERS):
-        assert row[f"/ {name}"]["median"] == pytest.approx(row["RoFormer"]["median"] / row[name]["median"], rel=1e-3)
+@pytest.mark.parametrize(("part", "table"), [("gpu-inference", "forward, cuda"), ("gpu-training", "cuda")])
+def test_each_batch_compares_all_encoders(part, table, ran):
+    of_models = {}
+    for row in rows_of(ran[1] / f"{part}.json", table):
+        of_models.setdefault(row[""], []).append(row)
+    assert {*ENCODERS} <= of_models.keys()
+    for peer in ENCODERS:
+        assert len(of_models[peer]) == len(of_models[peers.OURS]) > 1
+    assert all(row["/ BERT, SDPA"]["median"] == 1 for row in of_models[peers.BERT] if part == "gpu-inference")
 
 
 def test_the_layers_of_all_encoders_have_as_many_parameters():
@@ -76,18 +81,22 @@ def test_the_layers_of_all_encoders_have_as_many_parameters():
         parameters = peers.make_encoder(name, SMALL).named_parameters()
         return sum(value.numel() for key, value in parameters if "embeddings" not in key)
 
-    assert [in_layers(name) for name in encoders.PEERS] == pytest.approx(
-        [in_layers(peers.OURS)] * len(encoders.PEERS), rel=0.02
-    )
+    assert [in_layers(name) for name in ENCODERS] == pytest.approx([in_layers(peers.OURS)] * len(ENCODERS), rel=0.02)
 
 
-@pytest.mark.parametrize("name", encoders.NAMES)
+@pytest.mark.parametrize("name", [*ENCODERS, peers.OURS])
 def test_a_training_step_has_the_dropout_that_is_stated(name):
     model = peers.make_masked(name, SMALL, attention=0.25, hidden=0.5)
     rates = [module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)]
     assert set(rates) <= {0.25, 0.5} and rates.count(0.5) > SMALL.layers
     fields = model.config.to_dict()
     assert 0.25 in (fields.get("attention_dropout"), fields.get("attention_probs_dropout_prob"))
+
+
+@pytest.mark.parametrize("name", [defaults.THEIRS, defaults.BERT, defaults.OURS])
+def test_sentence_encoders_have_the_classes_that_their_rows_name(name):
+    model = defaults.make_sentence_encoder(name, defaults.make_tokenizer())[0].model
+    assert type(model) is type(defaults.make_model(name, "Model")) and not model.training
 
 
 @pytest.mark.parametrize("case", padding.CASES)

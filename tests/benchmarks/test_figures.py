@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import figures
-import gpu_figures
 import keep
-import measure
 import pictures
 import pytest
+import reporting
+import timing
 import trained
 from helpers.messages import assert_states
 from helpers.paths import REPOSITORY
@@ -54,19 +54,19 @@ def test_the_code_and_the_options_of_each_part_exist():
 
 
 def test_a_measured_cell_shows_the_median_and_keeps_the_quartiles(tmp_path):
-    ours, theirs = measure.Measurement([1.0, 2.0, 6.0]), measure.Measurement([3.0, 2.0, 6.0])
+    ours, theirs = timing.Measurement([1.0, 2.0, 6.0]), timing.Measurement([3.0, 2.0, 6.0])
     table = Table("", "seconds", "speed-up", "tokens/s")
-    table.add_row("a|b", measure.duration(ours), measure.ratio(theirs, ours), measure.rate(12, ours))
-    with measure.Figures(tmp_path / "new" / "name") as found:
+    table.add_row("a|b", reporting.duration(ours), reporting.ratio(theirs, ours), reporting.rate(12, ours))
+    with reporting.Figures(tmp_path / "new" / "name") as found:
         found.add("times", table)
     saved = json.loads((tmp_path / "new" / "name.json").read_text())["tables"]["times"]
     assert saved["rows"][0][1] == {"text": "2", "median": 2.0, "quartiles": [1.5, 4.0], "runs": 3}
-    assert measure.to_markdown(saved).splitlines()[2] == "| a\\|b | 2 | 1.00 × | 6 |"
+    assert reporting.to_markdown(saved).splitlines()[2] == "| a\\|b | 2 | 1.00 × | 6 |"
 
 
 def test_changed_code_is_found_by_git(tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "ROOT", tmp_path)
-    code = tmp_path / "benchmarks" / "measure.py"
+    code = tmp_path / "benchmarks" / "timing.py"
     code.parent.mkdir()
     code.write_text("first")
     someone = ["-c", "user.name=someone", "-c", "user.email=someone@example.org"]
@@ -75,7 +75,7 @@ def test_changed_code_is_found_by_git(tmp_path, monkeypatch):
     found = {"commit": "HEAD", "command": "python benchmarks/noise.py"}
     assert figures.changed("noise", found) == ""
     code.write_text("second")
-    assert figures.changed("noise", found) == "benchmarks/measure.py"
+    assert figures.changed("noise", found) == "benchmarks/timing.py"
     assert "--runs" in figures.changed("noise", found | {"command": "python benchmarks/noise.py --runs 1"})
 
 
@@ -94,7 +94,7 @@ def folders_of(name):
 def test_tables_of_training_are_made_from_its_kept_runs(name):
     kind = figures.PARTS[name].command.split()[1]
     for title, table in trained.KINDS[kind](*folders_of(name)).items():
-        assert rows_of(table) == measure.texts_of(figures.read(name)["tables"][title]), title
+        assert rows_of(table) == reporting.texts_of(figures.read(name)["tables"][title]), title
 
 
 def test_each_run_in_the_repository_is_kept_without_long_lists():
@@ -153,7 +153,7 @@ def test_a_part_that_fails_on_a_gpu_leaves_its_earlier_results(tmp_path, monkeyp
     output.mkdir()
     for name in parts:
         (output / f"{name}.json").write_text("old")
-    monkeypatch.setattr(sys, "argv", ["gpu_figures.py", "--device", "cpu", "--output", str(output)])
+    monkeypatch.setattr(sys, "argv", ["figures.py", "--gpu", "--device", "cpu", "--output", str(output)])
     with pytest.raises(SystemExit, match="failed.*: first$"):
-        gpu_figures.main()
+        figures.main()
     assert {path.name: path.read_text() for path in output.iterdir()} == {"first.json": "old", "second.json": "new"}

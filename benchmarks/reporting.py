@@ -1,56 +1,35 @@
-"""Fair measurement: subjects in separate processes, alternating runs, medians; and the tables of a script, as files.
-
-A subject is a function that does one piece of work. A factory makes it in a worker process, where it is timed, so that
-its peak memory is its own. Runs of all subjects alternate, so that other load on the machine affects all of them.
+"""Tables of a script: cells that keep what was measured, Markdown, and the files that have all of it.
 
 A script prints its tables through `Figures`. With `--output FOLDER/NAME`, these are also written to NAME.md and
-NAME.json, which names the machine, the versions and the commit of the measurement.
+NAME.json, which says on which machine, with which versions and at which commit they were measured.
 """
 
 import html
 import json
-import multiprocessing
 import os
 import platform
 import re
-import resource
 import shlex
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TypeVar
 
+import torch
 from rich.console import Console
 from rich.table import Table
+from timing import Measurement
 
 from modeling_roformer.training import ScriptParser
 
 MB = 1e6
-Name, Result = TypeVar("Name"), TypeVar("Result")
 ROOT = Path(__file__).resolve().parent.parent
 # Instruction sets that decide how fast float32, bfloat16 and int8 are.
 INSTRUCTIONS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_tile", "amx_int8", "amx_bf16")
 INSTRUCTIONS += ("asimddp", "bf16", "i8mm")
-
-
-@dataclass
-class Measurement:
-    """Seconds of each run, and the peak memory of the process so far in bytes."""
-
-    times: list[float]
-    peak: float = 0.0
-
-    @property
-    def seconds(self) -> float:
-        """The median."""
-        return statistics.median(self.times)
 
 
 class Cell(str):
@@ -253,190 +232,6 @@ def machine() -> dict:
         "instructions": [name for name in INSTRUCTIONS if name in flags],
         "load": round(os.getloadavg()[0], 2),
     }
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
+    if torch.cuda.is_available():
         described["gpu"] = torch.cuda.get_device_name()
     return described
-
-
-class Worker:
-    """Process with a subject.
-
-    Args:
-        make: function of a module (not a lambda) that returns the subject.
-        arguments: its arguments.
-
-    ```python
-    >>> with Worker(make_model, "bert", "cpu") as worker:
-    ...     seconds, peak, result = worker.run("forward", 512)
-    ```
-    """
-
-    def __init__(self, make: Callable, *arguments):
-        context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, make, arguments), daemon=True)
-        self.process.start()
-        theirs.close()
-
-    def run(self, *arguments):
-        """Call the subject; return seconds, peak memory in bytes, and its result."""
-        self.connection.send(arguments)
-        try:
-            answer = self.connection.recv()
-        except EOFError:
-            self.process.join()
-            raise SystemExit(f"a measured process ended with exit code {self.process.exitcode}") from None
-        if isinstance(answer, str):
-            raise SystemExit(f"a measured process failed: {answer}")
-        return answer
-
-    def close(self) -> None:
-        self.connection.close()
-        self.process.join()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception) -> None:
-        self.close()
-
-
-class Resident:
-    """Subject in this process, with the same methods as a `Worker`.
-
-    For a GPU: processes that share one would each keep what their largest run has allocated. The peak memory is that of
-    this subject: what the others hold is subtracted.
-
-    Args:
-        make, arguments: see `Worker`.
-    """
-
-    def __init__(self, make: Callable, *arguments):
-        before = _allocated()
-        self.subject = make(*arguments)
-        self.held = _allocated() - before
-
-    def run(self, *arguments):
-        """Call the subject; return seconds, peak memory in bytes, and its result."""
-        others = _allocated() - self.held
-        if _on_gpu():
-            sys.modules["torch"].cuda.reset_peak_memory_stats()
-        seconds, result = _timed(self.subject, arguments)
-        self.held = _allocated() - others
-        return seconds, peak_memory() - others, result
-
-    def close(self) -> None:
-        del self.subject
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception) -> None:
-        self.close()
-
-
-def in_rounds(
-    calls: dict[Name, Callable[[], Result]],
-    runs: int,
-    progress: Callable[[Name, int], None] = lambda name, run: None,
-    warm_up: bool = True,
-) -> dict[Name, list[Result]]:
-    """Call all functions in turn, `runs` times, and return their results.
-
-    Args:
-        progress: called with the name and the number of the run before each, 0 for the warm-up.
-        warm_up: call each once before.
-    """
-    results = {name: [] for name in calls}
-    for run in range(0 if warm_up else 1, runs + 1):
-        for name, call in calls.items():
-            progress(name, run)
-            result = call()
-            if run:
-                results[name].append(result)
-    return results
-
-
-def alternate(
-    calls: dict[str, tuple], runs: int, progress: Callable[[str], None] = lambda name: None, warm_up: bool = True
-) -> dict[str, Measurement]:
-    """Run all calls in turn, `runs` times, and return their measurements.
-
-    Args:
-        calls: a worker and the arguments of its subject, by name.
-        warm_up: run each once before.
-        progress: called with the name before each run.
-    """
-    functions = {name: partial(worker.run, *arguments) for name, (worker, *arguments) in calls.items()}
-    results = in_rounds(functions, runs, lambda name, run: progress(name), warm_up)
-    return {name: Measurement([seconds for seconds, *_ in found], found[-1][1]) for name, found in results.items()}
-
-
-def compare(
-    make: Callable, names: Iterable[str], arguments: tuple, runs: int, progress: Callable[[str], None]
-) -> dict[str, Measurement]:
-    """Measure subjects `make(name, *arguments)`, each in a process of its own, which they run without arguments."""
-    workers = {name: Worker(make, name, *arguments) for name in names}
-    measured = alternate({name: (worker,) for name, worker in workers.items()}, runs, progress)
-    close(workers.values())
-    return measured
-
-
-def in_turn(functions: dict[str, Callable[[], float]], runs: int) -> dict[str, Measurement]:
-    """Return the seconds that each function returns. They run in turns, after one warm-up call each."""
-    return {name: Measurement(seconds) for name, seconds in in_rounds(functions, runs).items()}
-
-
-def close(workers: Iterable[Worker]) -> None:
-    for worker in workers:
-        worker.close()
-
-
-def _serve(connection, make: Callable, arguments: tuple) -> None:
-    try:
-        subject = make(*arguments)
-        while True:
-            try:
-                arguments = connection.recv()
-            except EOFError:
-                return
-            seconds, result = _timed(subject, arguments)
-            connection.send((seconds, peak_memory(), result))
-    except KeyboardInterrupt:
-        pass
-    except Exception as error:
-        connection.send(f"{type(error).__name__}: {error}")
-
-
-def _timed(subject: Callable, arguments: tuple) -> tuple:
-    """Return the seconds that a subject takes, and its result."""
-    start = now()
-    result = subject(*arguments)
-    return now() - start, result
-
-
-def _on_gpu() -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized()
-
-
-def now() -> float:
-    """Return the time in seconds, once a GPU has done its work."""
-    if _on_gpu():
-        sys.modules["torch"].cuda.synchronize()
-    return time.perf_counter()
-
-
-def _allocated() -> float:
-    """Return the memory of the GPU that tensors of this process hold, in bytes; 0 if it is not in use."""
-    return sys.modules["torch"].cuda.memory_allocated() if _on_gpu() else 0
-
-
-def peak_memory() -> float:
-    """Return the peak memory of the GPU if it is in use, otherwise of the process."""
-    if _on_gpu():
-        return sys.modules["torch"].cuda.max_memory_allocated()
-    if sys.platform == "linux":  # getrusage may report the parent's peak there
-        return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
