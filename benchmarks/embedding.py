@@ -87,10 +87,10 @@ def make_subject(name: str, model: str, texts: str, options: dict) -> Callable:
 
     encoder = TextEncoder(model, **options)
     corpus = texts_of(texts)
-    ids = sorted(encoder.rows(corpus, corpus).tokens, key=len)
-    tokens = sum(map(len, ids))
+    rows = encoder.rows(corpus, corpus)
+    tokens = sum(map(len, rows.tokens))
     if name == FORWARD:
-        return lambda: (encoder.vectors(ids), tokens)[1]
+        return lambda: (encoder.vectors(rows), tokens)[1]
     source = sys.modules[embed.__module__]
     source.TextEncoder, source.model_identity = lambda *_, **__: encoder, cache(source.model_identity)
 

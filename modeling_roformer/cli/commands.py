@@ -224,6 +224,7 @@ def embed(
         ray=ray,
         workers=workers,
         progress=True,
+        tell=show_note,
     )
     stdout.print(report.table())
 

@@ -1,6 +1,7 @@
 """`roformer embed`: compute the vectors of a corpus shard by shard, while the next shard is read and tokenized."""
 
 import hashlib
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,8 @@ from .on_ray import compute_on_ray
 from .options import check_options, check_output, hash_of_paths
 from .texts import READ_BYTES, Shard, read_shards
 from .vector_folder import ComputedShard, VectorFolder, shard_file
+
+logger = logging.getLogger(__name__)
 
 SHARD_SIZE = 4096
 _SECONDS_BETWEEN_WRITES = 1.0  # seconds between two writes of the settings, which grow with the number of shards
@@ -89,10 +92,10 @@ class ShardEncoder:
     def __call__(self, shard: Shard, rows: Rows | None = None) -> ComputedShard:
         """Compute a shard."""
         rows = rows or self.encoder.rows(shard.ids, shard.texts)
-        vectors = self.encoder.vectors(rows.tokens, rows.prompt_length)
+        vectors = self.encoder.vectors(rows)
         data = shard_file(shard, rows, vectors, **self.shard_file_arguments)
         record = {"texts": len(shard), "cut": rows.truncated, "sha256": hashlib.sha256(data).hexdigest()}
-        return ComputedShard(shard.name, record, shard.read, shard.left_out, data)
+        return ComputedShard(shard.name, record, shard.read, shard.left_out, data, self.encoder.batch_tokens)
 
 
 def embed(
@@ -115,6 +118,7 @@ def embed(
     ray: str | None = None,
     workers: int | None = None,
     progress: bool = False,
+    tell: Callable[[str], object] = logger.warning,
 ) -> EmbedReport:
     """Write the vectors of texts to Parquet files. Called again with the same arguments, it resumes.
 
@@ -135,6 +139,7 @@ def embed(
         ray: compute on Ray: the address of a cluster, "auto", or "local" for one on this machine.
         workers: number of Ray processes; by default one per GPU, or one per machine without GPUs.
         progress: show a progress bar on stderr.
+        tell: called with a sentence, once, when memory has run out and batches have become smaller.
 
     Raises:
         ServingError: the model has no vectors of texts, the folder holds other vectors, a text cannot be computed, or
@@ -210,7 +215,7 @@ def embed(
         else:
             on_gpus = device is None or not device.startswith("cpu")
             computed = compute_on_ray(missing, make_encoder, ray, workers, on_gpus)
-        written = _write_shards(computed, folder, settings)
+        written = _write_shards(_with_note(computed, batch_tokens, tell), folder, settings)
         left_out = sum(kept.values()) + _show_progress(written, partial(bar.update, task), started)
 
         _check_end(sources, on_disk, folder, settings)
@@ -311,6 +316,21 @@ def _with_unique_ids(shard: Shard) -> Shard:
             )
         seen.add(id_)
     return shard
+
+
+def _with_note(
+    computed: Iterator[ComputedShard], batch_tokens: int, tell: Callable[[str], object]
+) -> Iterator[ComputedShard]:
+    """Yield the computed shards; call `tell` once if batches became smaller than `batch_tokens`, in any worker."""
+    with closing(computed):
+        for shard in computed:
+            if shard.batch_tokens < batch_tokens:
+                tell(
+                    f"memory ran out with --batch-tokens {batch_tokens}, so batches were halved, to "
+                    f"{shard.batch_tokens} tokens; the vectors are the same"
+                )
+                batch_tokens = 0
+            yield shard
 
 
 def _write_shards(computed: Iterator[ComputedShard], folder: VectorFolder, settings: dict) -> Iterator[ComputedShard]:

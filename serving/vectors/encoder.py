@@ -24,6 +24,8 @@ BATCH_TOKENS = 16_384
 # Upper bound of the default length in tokens, so that a very long text does not exhaust memory. It is a constant,
 # because vectors must not depend on the machine.
 MAX_LENGTH = 8192
+# In the RuntimeErrors of torch for a CPU and for MPS; CUDA and XPU have a type of their own.
+_OUT_OF_MEMORY = ("you tried to allocate", "MPS backend out of memory")
 _TEXTS_PER_CALL = 256  # texts tokenized in a call: their ids are Python lists for a moment
 # Files of a saved model on which its vectors depend.
 _MODEL_FILES = ("config.json", *TOKENIZER_FILES, "tokenizer_config.json", "*.safetensors", "*.bin")
@@ -87,7 +89,7 @@ class TextEncoder:
             tokens of the one before; see `rows`.
         dtype: dtype of the model: float32, bfloat16 or float16; the vectors are float32.
         device: cpu, or an accelerator, such as cuda or cuda:1; see `device_of`.
-        batch_tokens: maximum tokens of a batch, padding included.
+        batch_tokens: maximum tokens of a batch, padding included. It becomes smaller when memory runs out.
 
     Raises:
         ServingError: the model has no vectors of texts, or a text cannot be encoded.
@@ -178,8 +180,8 @@ class TextEncoder:
 
     def __call__(self, texts: Sequence[str], task: str = "document") -> np.ndarray:
         """Return the vectors in float32, of shape (len(texts), width); see `rows`."""
-        rows = self.rows(texts, texts, task)
-        return self.vectors(rows.tokens, rows.prompt_length)
+        rows = self.rows([f"number {i}" for i in range(1, len(texts) + 1)], texts, task)
+        return self.vectors(rows)
 
     def rows(self, ids: Sequence[str], texts: Sequence[str], task: str = "document") -> Rows:
         """Tokenize texts.
@@ -226,10 +228,14 @@ class TextEncoder:
     def _encode(self, texts: list[str], **options):
         return self.tokenizer(texts, return_attention_mask=False, return_token_type_ids=False, verbose=False, **options)
 
-    def vectors(self, ids: Sequence[np.ndarray], prompt_length: int = 0) -> np.ndarray:
-        """Return the vectors of tokenized texts in float32, of shape (len(ids), width); see `Rows`."""
+    def vectors(self, rows: Rows) -> np.ndarray:
+        """Return the vectors of tokenized texts in float32, of shape (len(rows.ids), width).
+
+        If a batch does not fit in memory, it is halved, and so are all later ones: `batch_tokens` becomes smaller.
+        """
         import torch
 
+        ids = rows.tokens
         vectors = torch.empty(len(ids), self.width, device=self.device)
         # In float32 only gelu would use oneDNN, without a gain, and its cache of 1,024 shapes takes 100 MB.
         before = torch.backends.mkldnn.enabled
@@ -239,8 +245,21 @@ class TextEncoder:
         try:
             with torch.inference_mode():
                 while start < len(order):
-                    batch = order[start : start + max(1, self.batch_tokens // len(ids[order[start]]))]
-                    pooled = self._pooled([ids[i] for i in batch], prompt_length)
+                    longest = len(ids[order[start]])
+                    batch = order[start : start + max(1, self.batch_tokens // longest)]
+                    try:
+                        pooled = self._pooled([ids[i] for i in batch], rows.prompt_length)
+                    except RuntimeError as error:
+                        if not is_out_of_memory(error):
+                            raise
+                        if len(batch) == 1:
+                            raise ServingError(
+                                f"the text {rows.names[batch[0]]} with {longest:,} tokens does not fit in the memory "
+                                f"of {self.device}, even without others: set a smaller --max-length, or split texts "
+                                "with --chunk (a smaller --batch-tokens does not help)"
+                            ) from None
+                        self.batch_tokens = len(batch) * longest // 2
+                        continue
                     vectors[torch.tensor(batch, device=self.device)] = pooled
                     start += len(batch)
         finally:
@@ -258,6 +277,13 @@ class TextEncoder:
         ids, mask = ids.to(self.device), mask.to(self.device)
         vectors = pool(self.model(ids, attention_mask=mask), mask, self.pooling, prompt_length).float()
         return F.normalize(vectors, dim=-1) if self._is_normalised else vectors
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Return whether torch raised an error because memory ran out: that of an accelerator, or of the CPU."""
+    import torch
+
+    return isinstance(error, torch.OutOfMemoryError) or any(sentence in str(error) for sentence in _OUT_OF_MEMORY)
 
 
 def check_finite(vectors: np.ndarray, names: Sequence[str], remedy: str) -> None:

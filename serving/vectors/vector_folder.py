@@ -24,6 +24,7 @@ from modeling_roformer.files import write_whole
 from modeling_roformer.output.extras import needs_extra
 
 from ..errors import ServingError
+from .differences import settings_that_differ
 from .encoder import Rows, check_finite
 from .texts import PARQUET, Shard
 
@@ -43,13 +44,17 @@ _UNFINISHED_SUFFIX = ".unfinished"
 
 @dataclass(frozen=True)
 class ComputedShard:
-    """A computed shard: its name, its entry in the settings, `read` and `left_out` of the `Shard`, and its file."""
+    """A computed shard: its name, its entry in the settings, `read` and `left_out` of the `Shard`, and its file.
+
+    `batch_tokens` is the encoder's after the shard.
+    """
 
     name: str
     record: dict
     read: float
     left_out: int
     data: bytes
+    batch_tokens: int
 
 
 class VectorFolder:
@@ -79,11 +84,7 @@ class VectorFolder:
 
     def check(self, stored: dict, settings: dict) -> None:
         """Raise ServingError if the folder has vectors, and its settings, `stored`, differ from `settings`."""
-        others = [name for name, value in settings.items() if stored.get(name) != value] if self.files() else []
-        if others:
-            differences = ", ".join(
-                f"{name} {_brief(stored.get(name))}, not {_brief(settings[name])}" for name in others
-            )
+        if self.files() and (differences := settings_that_differ(stored, settings)):
             raise ServingError(f"{self.path} holds vectors with other settings ({differences}): name another folder")
 
     def remove_unfinished(self) -> None:
@@ -193,8 +194,3 @@ def shard_file(
         table, sink, row_group_size=len(rows.ids), compression=compression, use_dictionary=False, write_statistics=False
     )
     return sink.getvalue().to_pybytes()
-
-
-def _brief(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) < 60 else f"{text[:56]} …"

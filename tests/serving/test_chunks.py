@@ -150,10 +150,10 @@ def test_other_chunks_or_texts_do_not_resume(saved, articles, tmp_path):
     embed(saved("word"), articles, out, sample_by="document", chunk=16, overlap=4)
     before = contents(out)
     for changed, facts in [
-        ({"chunk": 12}, ["chunk", 16, 12]),
-        ({"chunk": None, "overlap": None}, ["chunk", "16, not null"]),
-        ({"overlap": None}, ["overlap", "4, not null"]),
-        ({"sample_by": "line"}, ["sample_by", "document", "null"]),
+        ({"chunk": 12}, ["--chunk: 16 there, 12 now"]),
+        ({"chunk": None, "overlap": None}, ["--chunk: 16 there, none now", "--overlap: 4 there, none now"]),
+        ({"overlap": None}, ["--overlap: 4 there, none now"]),
+        ({"sample_by": "line"}, ["--sample-by: document there, line now"]),
     ]:
         with refused(ServingError, out, *facts):
             embed(saved("word"), articles, out, **{"sample_by": "document", "chunk": 16, "overlap": 4} | changed)
@@ -249,7 +249,7 @@ def test_a_folder_with_chunks_in_ids_is_read_and_finished_so(saved, articles, tm
 
 def test_a_chunk_without_a_finite_vector_is_named(saved, tmp_path, monkeypatch):
     (tmp_path / "texts.txt").write_text("今天" * 60, encoding="utf-8")
-    bad = lambda self, ids, left_out: np.where(np.arange(len(ids))[:, None] == 2, np.nan, np.ones((1, 3)))  # noqa: E731
+    bad = lambda self, rows: np.where(np.arange(len(rows.ids))[:, None] == 2, np.nan, np.ones((1, 3)))  # noqa: E731
     monkeypatch.setattr(TextEncoder, "vectors", bad)
     with refused(ServingError, "texts.txt:1", "chunk 3", "not finite"):
         embed(saved("word"), tmp_path / "texts.txt", tmp_path / "out", chunk=12)

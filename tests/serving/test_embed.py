@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 
@@ -90,11 +91,11 @@ def test_a_stopped_run_resumes_and_ends_as_one_that_was_not(saved, texts, tmp_pa
     out, computed = tmp_path / "out", []
     vectors = TextEncoder.vectors
 
-    def until_the_third(self, ids, left_out):
+    def until_the_third(self, rows):
         if len(computed) == 3:
             raise KeyboardInterrupt
-        computed.append(len(ids))
-        return vectors(self, ids, left_out)
+        computed.append(len(rows.ids))
+        return vectors(self, rows)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(TextEncoder, "vectors", until_the_third)
@@ -216,12 +217,16 @@ def test_a_command_with_other_settings_does_not_resume(saved, run, texts, tmp_pa
     other = tmp_path / "other.txt"
     other.write_text("今天", encoding="utf-8")
     for arguments, facts in [
-        ((saved("bi"), texts, out), ["model", model_identity(saved("bi"))[:56]]),
-        ((saved("word"), other, out), ["texts", '["texts.txt"]', '["other.txt"]']),
-        ((saved("word"), texts, out, "--max-length", 8), ["max_length", "null", 8]),
-        ((saved("word"), texts, out, "--keep-text"), ["keep_text", "false", "true"]),
+        ((saved("bi"), texts, out), ["model's files"]),
+        ((saved("word"), other, out), ["texts: texts.txt there, other.txt now"]),
+        ((saved("word"), texts, out, "--max-length", 8), ["--max-length: none there, 8 now"]),
+        ((saved("word"), texts, out, "--keep-text"), ["--keep-text: no there, yes now"]),
+        ((saved("word"), texts, out, "--id-field", "key"), ["--id-field: none there, key now"]),
+        ((saved("word"), texts, out, "--sample-by", "document"), ["--sample-by: line there, document now"]),
     ]:
-        error_of(run, *arguments, states=[out, *facts])
+        message = error_of(run, *arguments, states=[out, *facts])
+        assert message.count(" now") == (facts[0] != "model's files")  # the only difference
+        assert not re.search("[0-9a-f]{32}", message)  # such as a hash
     assert contents(out) == before
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes").write_text("of somebody")
@@ -312,8 +317,8 @@ def test_options_that_do_not_fit(saved, run, texts, tmp_path):
 def test_a_vector_that_is_not_finite_is_named(saved, texts, tmp_path, monkeypatch):
     vectors = TextEncoder.vectors
 
-    def damaged(self, ids, left_out):
-        found = vectors(self, ids, left_out)
+    def damaged(self, rows):
+        found = vectors(self, rows)
         found[3, 1] = 1e6  # more than float16 holds
         return found
 

@@ -15,6 +15,7 @@ import pyarrow.parquet
 import pytest
 from helpers import pages
 from helpers.command_line import ROFORMER
+from helpers.little_memory import with_little_memory
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 from helpers.small_texts import TEXTS
@@ -136,6 +137,22 @@ def test_a_worker_that_is_killed_is_replaced_and_no_port_is_open_to_others(saved
     (token,) = (path for path in (place / "home").rglob("*") if path.is_file())
     assert token == place / "home" / ".ray" / "auth_token" and token.stat().st_mode & 0o777 == 0o600
     assert not any(token.read_text() in line for line in found.values())
+
+
+@pytest.mark.ray
+def test_batches_that_do_not_fit_in_a_workers_memory_are_halved(saved, place):
+    command = [ROFORMER, *arguments(saved, "little", "--ray", "local", "--workers", 1)]
+    little, none = (with_little_memory(place / str(tokens), tokens)["PYTHONPATH"] for tokens in (30, 5))
+    inside = environment(place, PYTHONPATH=little)
+    done = subprocess.run(command, cwd=place, env=inside, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr.count("note: ") == done.stderr.count("\n") == 1, done.stderr
+    assert_states(done.stderr, "--batch-tokens", 16384)
+    assert_same(place / "here", place / "little")
+    command = [ROFORMER, *arguments(saved, "none", "--ray", "local", "--workers", 1)]
+    inside = environment(place, PYTHONPATH=none)
+    done = subprocess.run(command, cwd=place, env=inside, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
+    assert_states(done.stderr, "texts.txt", "--batch-tokens", "--max-length")
 
 
 @pytest.mark.ray

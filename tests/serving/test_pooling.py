@@ -258,7 +258,7 @@ def test_vectors_with_another_stated_length_are_not_mixed(pooled, tmp_path):
     embed(folder, texts, tmp_path / "vectors")
     assert embed(folder, texts, tmp_path / "vectors").kept == 1
     statement.write_text('{"max_seq_length": 20}')
-    with refused(ServingError, tmp_path / "vectors", "stated_length", 40, 20):
+    with refused(ServingError, tmp_path / "vectors", "max_seq_length", 40, 20):
         embed(folder, texts, tmp_path / "vectors")
     settings = read_settings(tmp_path / "vectors")
     del settings["stated_length"]

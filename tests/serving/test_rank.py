@@ -160,7 +160,7 @@ def test_equal_vectors_are_in_the_order_of_the_texts(saved, tmp_path, monkeypatc
     path.write_text("今天\n" * n, encoding="utf-8")
     row = np.random.default_rng(n).normal(size=24).astype(np.float32)
     with monkeypatch.context() as patch:
-        patch.setattr(TextEncoder, "vectors", lambda self, ids, left_out: np.tile(row, (len(ids), 1)))
+        patch.setattr(TextEncoder, "vectors", lambda self, rows: np.tile(row, (len(rows.ids), 1)))
         embed(saved("word"), path, tmp_path / "vectors", shard_size=7)
     for query in TEXTS[:5]:
         (matches,) = rank(query, tmp_path / "vectors", top_k=n, model=saved("word")).matches
