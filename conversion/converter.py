@@ -37,6 +37,7 @@ def convert(
     as_family: str | None = None,
     checkpoint: str | None = None,
     head: str = AUTO,
+    padded_vocabulary: bool = False,
     dtype: str = "float32",
     max_shard_size: int | str = MAX_SHARD_SIZE,
     force: bool = False,
@@ -55,6 +56,8 @@ def convert(
         checkpoint: name of the weights, if the folder has several.
         head: the input of a Keras model's task layer, if it is not in the file ("classification", "pooler",
             "linear-pooler", "triplet", "tokens"), or "none" to leave the layer out.
+        padded_vocabulary: accept embeddings with more rows than the vocabulary has entries, with a warning. Else they
+            are refused, since a vocabulary that lost a line looks the same, and its ids are wrong.
         dtype: dtype of the written weights: float32, float16, bfloat16 or float64.
         max_shard_size: maximum bytes of tensors per file ("5GB", "500MB", or a number); larger models get several files
             and an index.
@@ -81,7 +84,14 @@ def convert(
     output = checked_output(origin, output_dir)
     require_replaceable(output, force)
     with legacy_files(origin, checkpoint, unpack_beside=None if dry_run else output) as files:
-        match = read_checkpoint(files, name_of(origin), family=family, target=as_family, head=head)
+        match = read_checkpoint(
+            files,
+            name_of(origin),
+            family=family,
+            target=as_family,
+            head=head,
+            padded_vocabulary=padded_vocabulary,
+        )
         config, tokenizer = match.config, match.tokenizer  # made here, so that errors come before anything is written
         config.dtype = dtype
         report = ConversionReport(
@@ -101,6 +111,7 @@ def convert(
             extras=match.plan.extras,
             ignored_settings=match.ignored_settings,
             rows=match.rows | _padding_row(config.vocab_size, len(match.vocabulary.ids)),
+            warnings=match.warnings,
             dry_run=dry_run,
         )
         if not dry_run:

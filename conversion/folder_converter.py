@@ -28,12 +28,13 @@ class Outcome:
 
     @property
     def result(self) -> str:
-        """One or two lines of the table."""
+        """The lines of the table."""
         report = self.report
         if report is None:
             return self.skipped or f"failed: {self.failure}"
         sign = f"\n{report.sign}" if report.sign else ""
-        return f"{report.family}, {report.parameters:,} parameters, {report.seconds:.1f} s{sign}"
+        warnings = "".join(f"\nWARNING: {warning}" for warning in report.warnings)
+        return f"{report.family}, {report.parameters:,} parameters, {report.seconds:.1f} s{sign}{warnings}"
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,11 @@ class Summary:
     """The outcomes for all checkpoints."""
 
     outcomes: list[Outcome]
+
+    @property
+    def warnings(self) -> list[str]:
+        """The warnings of all conversions."""
+        return [warning for outcome in self.outcomes if outcome.report for warning in outcome.report.warnings]
 
     def table(self) -> Table:
         """Return a table with the outcome for each checkpoint."""

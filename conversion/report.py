@@ -15,7 +15,8 @@ class ConversionReport:
     `family` is the recognised family, and `sign` the evidence for it (None if the family was given); `written_as` names
     the result, if it is of another kind, and `architecture` its class. `extras` has the variables left out, by kind;
     `ignored_settings` the fields of the old configuration without a meaning in the new one; `verified` is true if every
-    tensor was compared after reloading; `rows` are extra lines of the summary. A `dry_run` wrote no `files`.
+    tensor was compared after reloading; `rows` are extra lines of the summary, and `warnings` its last. A `dry_run`
+    wrote no `files`.
     """
 
     source: Path
@@ -34,6 +35,7 @@ class ConversionReport:
     extras: dict[str, list[str]]
     ignored_settings: list[str]
     rows: dict[str, str]
+    warnings: list[str] = field(default_factory=list)
     dry_run: bool = False
     files: list[str] = field(default_factory=list)
     verified: bool = False
@@ -65,6 +67,7 @@ class ConversionReport:
             rows["files"] = ", ".join(self.files)
             rows["verified"] = "every tensor, after reloading" if self.verified else "no (use --verify)"
         rows["seconds"] = f"{self.seconds:.1f}"
+        rows["WARNING"] = "\n".join(self.warnings) or None
         return summary_table(rows)
 
 

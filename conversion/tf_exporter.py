@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,6 +49,7 @@ class ExportReport:
     notes: list[str]
     files: list[str]
     seconds: float
+    warnings: list[str] = field(default_factory=list)
 
     def table(self) -> Table:
         """Return the summary as a rich table."""
@@ -65,12 +66,19 @@ class ExportReport:
             "note": "; ".join(self.notes) or None,
             "files": ", ".join(self.files),
             "seconds": f"{self.seconds:.1f}",
+            "WARNING": "\n".join(self.warnings) or None,
         }
         return summary_table(rows)
 
 
 def export_tf(
-    directory: str | Path, legacy_dir: str | Path, *, prefix: str = PREFIX, force: bool = False, progress: bool = False
+    directory: str | Path,
+    legacy_dir: str | Path,
+    *,
+    prefix: str = PREFIX,
+    padded_vocabulary: bool = False,
+    force: bool = False,
+    progress: bool = False,
 ) -> ExportReport:
     """Write a saved model in the original format: bert_config.json, vocab.txt and a TensorFlow checkpoint.
 
@@ -80,6 +88,7 @@ def export_tf(
         directory: a RoFormer, NEZHA or BERT with its tokenizer, as save_pretrained writes it.
         legacy_dir: folder to create; it appears only if everything succeeds.
         prefix: prefix of the checkpoint's file names.
+        padded_vocabulary: as for `convert`.
         force: replace the saved model or the export at `legacy_dir`, in one step.
         progress: show a progress bar on stderr.
 
@@ -104,7 +113,7 @@ def export_tf(
         from .checkpoints.pytorch_checkpoint import read_pytorch
         from .families.registry import FAMILIES
 
-        checkpoint = read_pytorch(files)
+        checkpoint = read_pytorch(files, padded_vocabulary=padded_vocabulary)
         config, tokenizer = checkpoint.config, checkpoint.tokenizer
         bert4keras_support.check_config(files.config, config)
         bert4keras_support.check_tokenizer(origin, tokenizer)
@@ -136,6 +145,7 @@ def export_tf(
             notes=bert4keras_support.notes(tokenizer, has_language_model, unused),
             files=sorted(file.name for file in folder.iterdir()),
             seconds=time.perf_counter() - started,
+            warnings=checkpoint.warnings,
         )
 
 

@@ -13,7 +13,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,8 +28,9 @@ from modeling_roformer.tokenization.vocabulary import VocabularyError, check_voc
 from modeling_roformer.tokenization.wordpiece import PREFIX
 
 from .errors import CheckpointError
-from .folder.legacy_folder import GENERATION_CONFIG, checked_output
+from .folder.legacy_folder import GENERATION_CONFIG, TOKENIZER, VOCABULARY, checked_output
 from .folder.settings import read_fields
+from .folder.vocabulary import Vocabulary
 from .formats.pytorch_files import PYTORCH
 from .formats.safetensors_file import write_safetensors
 
@@ -123,6 +124,7 @@ class WordEmbeddingsReport:
     resized: list[str]
     unchanged: int
     seconds: float
+    warnings: list[str] = field(default_factory=list)
 
     def table(self) -> Table:
         """Return the summary as a rich table."""
@@ -141,6 +143,7 @@ class WordEmbeddingsReport:
             "tensors with new rows": ", ".join(self.resized),
             "unchanged tensors": f"{self.unchanged:,}",
             "seconds": f"{self.seconds:.1f}",
+            "WARNING": "\n".join(self.warnings) or None,
         }
         return summary_table(rows)
 
@@ -150,6 +153,7 @@ def initialise_words(
     new_vocab: str | Path,
     output_dir: str | Path,
     *,
+    padded_vocabulary: bool = False,
     force: bool = False,
     progress: bool = False,
 ) -> WordEmbeddingsReport:
@@ -159,6 +163,7 @@ def initialise_words(
         checkpoint_dir: a saved BERT, NEZHA or RoFormer with its tokenizer.
         new_vocab: vocab.txt with words.
         output_dir: folder to create; it appears only if everything succeeds.
+        padded_vocabulary: as for `convert`.
         force: replace the saved model at `output_dir`, in one step.
         progress: show a progress bar on stderr.
 
@@ -193,6 +198,10 @@ def initialise_words(
             )
         tensors, weights = _open_weights(source)
         resized = _rows_to_make(source, weights, old)
+        rows, warnings = weights[resized[0]].shape[0], []
+        if rows == config.get("vocab_size") and not (source / TOKENIZER).is_file():  # which has the id of every entry
+            vocabulary = Vocabulary(source / VOCABULARY, before)
+            warnings = vocabulary.check_padding(rows, source / "config.json", tensors.path, padded_vocabulary)
         composition = compose(list(entries), old)
 
         _write_weights(folder / "model.safetensors", tensors, weights, resized, composition.rows, progress)
@@ -222,6 +231,7 @@ def initialise_words(
             resized=resized,
             unchanged=len(weights) - len(resized),
             seconds=time.perf_counter() - started,
+            warnings=warnings,
         )
 
 

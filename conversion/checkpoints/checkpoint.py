@@ -40,9 +40,9 @@ class Checkpoint:
     `roformer info` prints it, and `roformer convert` carries it out.
 
     `family` is the recognised family's name in the registry. `fields` are those of the new config.json. The weights of
-    `plan` are read from `source`. `title`, `sign`, `note` (as `written_as`) and `ignored_settings` go into the summary
-    (see ConversionReport); `rows` are extra lines of it. `check_values` raises CheckpointError if tensors that are left
-    out have other values than those that replace them.
+    `plan` are read from `source`. `title`, `sign`, `note` (as `written_as`), `ignored_settings` and `warnings` go into
+    the summary (see ConversionReport); `rows` are extra lines of it. `check_values` raises CheckpointError if tensors
+    that are left out have other values than those that replace them.
 
     `config` and `tokenizer` are made when they are needed, since transformers takes seconds to import.
     """
@@ -60,6 +60,7 @@ class Checkpoint:
     note: str | None = None
     ignored_settings: list[str] = field(default_factory=list)
     rows: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
     @cached_property
     def config(self) -> PreTrainedConfig:

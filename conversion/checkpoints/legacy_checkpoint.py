@@ -43,11 +43,13 @@ def read_legacy(
     target: str | None = None,
     head: str = AUTO,
     has_data: bool = True,
+    padded_vocabulary: bool = False,
 ) -> Checkpoint:
     """Match the variables of a checkpoint of the original framework to the weights of a model, without their values.
 
     `name` is that of its folder or archive. With `has_data=False` only the index of a TensorFlow checkpoint is read.
-    transformers is imported only for checkpoints that this package exported.
+    transformers is imported only for checkpoints that this package exported. `padded_vocabulary` accepts embeddings
+    with more rows than the vocabulary has entries; `roformer export-tf` writes an entry for each row.
 
     Raises CheckpointError, one sentence, if the checkpoint cannot be converted.
     """
@@ -87,6 +89,7 @@ def read_legacy(
         rows["segments"] = f"none, as with segment_vocab_size=0; the rows of {SEGMENTS} are zeros"
     left_out = {**task.left_out, **family.computed(source, settings)}
     plan = make_plan(source, written, SimpleNamespace(**fields), settings, task_head, left_out)
+    warnings = vocabulary.check_padding(fields["vocab_size"], settings.path, source.path, padded_vocabulary)
     if family is wobert.FAMILY and "pooler" in plan.extras and target is None:
         rows["pooler"] = simbert.POOLER_ROW
     if vocabulary.is_cased and not is_exported(settings):  # an exported tokenizer says itself what it does
@@ -109,6 +112,7 @@ def read_legacy(
         note=written.note and written.note.format(title=title),
         ignored_settings=sorted(settings.ignored.keys() - used),
         rows=rows,
+        warnings=warnings,
     )
 
 

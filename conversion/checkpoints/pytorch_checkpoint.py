@@ -24,7 +24,7 @@ from ..families.registry import AUTO, FAMILIES
 from ..families.roformer_start import NOTE
 from ..families.roformer_v1 import PLAIN_TRANSFORMERS_POSITIONS
 from ..families.signs import check_application
-from ..folder.legacy_folder import LegacyFiles
+from ..folder.legacy_folder import TOKENIZER, LegacyFiles
 from ..folder.saved_tokenizer import read_tokenizer, written_anew
 from ..folder.settings import read_fields
 from ..folder.vocabulary import Vocabulary
@@ -57,11 +57,15 @@ _ANOTHER_CLASS = "correct architectures or num_hidden_layers in {} if another mo
 _DUPLICATE = "second copy of a tied weight"
 
 
-def read_pytorch(files: LegacyFiles, requested: str = AUTO, target: str | None = None) -> Checkpoint:
+def read_pytorch(
+    files: LegacyFiles, requested: str = AUTO, target: str | None = None, padded_vocabulary: bool = False
+) -> Checkpoint:
     """Open a checkpoint and match all its tensors to the weights of its class.
 
     `requested` is AUTO or the checkpoint's family; `target` "roformer" turns a BERT into a RoFormer, and the family
     "simbert" a BERT with a pooler into a RoFormer with a table of positions. The folder's name is not used.
+    `padded_vocabulary` accepts embeddings with more rows than vocab.txt has entries. A tokenizer.json, as this package
+    saves it, has the id of every entry: its vocabulary cannot have been shifted.
 
     Raises CheckpointError, one sentence, if configuration, vocabulary and tensors do not belong to one model.
     """
@@ -97,6 +101,9 @@ def read_pytorch(files: LegacyFiles, requested: str = AUTO, target: str | None =
     plan, copies = _plan(source, config, written, files.config, renamed=None if note is None else base)
     rows = {"left out: training": ", ".join(source.beside)} if source.beside else {}
     has_lost_pooler = name == wobert.FAMILY.name and target is None and "pooler" in plan.extras
+    warnings = []
+    if not files.vocab.with_name(TOKENIZER).is_file():
+        warnings = vocabulary.check_padding(config.vocab_size, files.config, source.path, padded_vocabulary)
     return Checkpoint(
         family=name,
         title=title,
@@ -111,6 +118,7 @@ def read_pytorch(files: LegacyFiles, requested: str = AUTO, target: str | None =
         check_values=partial(_check_copies, source, copies, files.config),
         ignored_settings=[name for name in NOT_KEPT if name in fields],
         rows=rows | ({"pooler": simbert.POOLER_ROW} if has_lost_pooler else {}),
+        warnings=warnings,
     )
 
 

@@ -16,6 +16,7 @@ def read_checkpoint(
     target: str | None = None,
     head: str = AUTO,
     has_data: bool = True,
+    padded_vocabulary: bool = False,
 ) -> Checkpoint:
     """Match every tensor of a checkpoint to a weight of the new model, without their values.
 
@@ -28,6 +29,7 @@ def read_checkpoint(
         target: "roformer" turns a BERT into a RoFormer to train further.
         head: AUTO, or the input of a Keras model's task layer.
         has_data: False if the data files of a TensorFlow checkpoint are elsewhere; then only its index is read.
+        padded_vocabulary: accept embeddings with more rows than the vocabulary has entries.
 
     Raises:
         CheckpointError: the checkpoint cannot be converted; the message is one sentence.
@@ -36,5 +38,5 @@ def read_checkpoint(
         check_no_choice(head, files.weights)
         from .pytorch_checkpoint import read_pytorch  # torch and transformers, which take seconds
 
-        return read_pytorch(files, family, target)
-    return read_legacy(files, name, family, target, head, has_data)
+        return read_pytorch(files, family, target, padded_vocabulary)
+    return read_legacy(files, name, family, target, head, has_data, padded_vocabulary)

@@ -44,6 +44,26 @@ class Vocabulary:
         if self.ids["[PAD]"]:
             raise CheckpointError(f"{self.path} must begin with [PAD], as bert4keras masks id 0: use the model's own")
 
+    def check_padding(self, rows: int, config: Path, weights: Path, padded: bool) -> list[str]:
+        """Return the warnings on embeddings with more rows than there are entries; `config` also has their number.
+
+        Raise CheckpointError unless the user says that they are `padded`: a vocab.txt that lost a line looks the same,
+        and shifts every id behind it.
+        """
+        entries = len(self.ids)
+        if entries >= rows:
+            return []
+        counts = (
+            f"{self.path} has {entries:,} entries, but vocab_size in {config.name} and the embedding matrix in "
+            f"{weights.name} have {rows:,}"
+        )
+        if not padded:
+            raise CheckpointError(
+                f"{counts}: restore the lines that the vocabulary lost, or use --padded-vocabulary if the last "
+                f"{rows - entries:,} rows never had an entry"
+            )
+        return [f"{counts}: if the vocabulary lost a line, all ids behind it are wrong"]
+
 
 def read_vocabulary(path: Path) -> Vocabulary:
     """Read a vocab.txt as the tokenizer does; raise CheckpointError if it is not a vocabulary."""

@@ -15,7 +15,8 @@ from .config_info import config_info, vocabulary_info
 def legacy_info(files: LegacyFiles, shown: str, name: str, has_data: bool, notes: list[str]) -> CheckpointInfo:
     """Describe the checkpoint that the user calls `shown`; `notes` say why the folder cannot be converted as it is.
 
-    Raises CheckpointError if it cannot be converted even without its task layer and its data files.
+    Raises CheckpointError if it cannot be converted even with a padded vocabulary, without its task layer and its data
+    files.
     """
     checkpoint, refusal = _read(files, name, has_data)
     notes = notes + ([] if refusal is None else [str(refusal)])
@@ -39,9 +40,11 @@ def legacy_info(files: LegacyFiles, shown: str, name: str, has_data: bool, notes
 def _read(files: LegacyFiles, name: str, has_data: bool) -> tuple[Checkpoint, CheckpointError | None]:
     """Return the checkpoint, and the error of its conversion if only a part of it can be read."""
     refusal = None
-    for head, reads_data in ((AUTO, has_data), (NONE, has_data), (NONE, False)):
+    options = {"head": AUTO, "has_data": has_data, "padded_vocabulary": False}
+    for change in ({}, {"padded_vocabulary": True}, {"head": NONE}, {"has_data": False}):
+        options |= change
         try:
-            return read_checkpoint(files, name, head=head, has_data=reads_data), refusal
+            return read_checkpoint(files, name, **options), refusal
         except CheckpointError as error:
             refusal = refusal or error
     raise refusal

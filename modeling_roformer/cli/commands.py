@@ -28,6 +28,11 @@ def show_note(sentence: str) -> None:
     stderr.print(f"note: {sentence}", highlight=False, markup=False, soft_wrap=True)
 
 
+def show_warnings(sentences: list[str]) -> None:
+    for sentence in sentences:
+        stderr.print(f"WARNING: {sentence}", style="bold red", highlight=False, markup=False, soft_wrap=True)
+
+
 def print_json(lines: str) -> None:
     """Print JSON in UTF-8, its only encoding, whatever the terminal's is."""
     if reconfigure := getattr(sys.stdout, "reconfigure", None):
@@ -41,6 +46,10 @@ NewFolder = Annotated[Path, Argument(metavar="OUT", help="Folder to create.")]
 RepoId = Annotated[str, Argument(metavar="REPO_ID", help="OWNER/NAME on the Hub.")]
 Revision = Annotated[str | None, Option(metavar="REV", help="A branch, tag or commit.")]
 Force = Annotated[bool, Option("--force", help="Replace an existing model, in one step.")]
+PaddedVocabulary = Annotated[
+    bool,
+    Option("--padded-vocabulary", help="Accept embeddings with more rows than the vocabulary has entries."),
+]
 ForceFile = Annotated[bool, Option("--force", help="Replace an existing file.")]
 TextField = Annotated[str, Option("--field", "--text", help="Field or column with the text.")]
 Device = Annotated[str | None, Option(help="cpu, cuda, cuda:1 …; by default an accelerator, if any.")]
@@ -105,6 +114,7 @@ def convert(
     as_family: Annotated[str | None, Option("--as", help="roformer: turn a BERT into a RoFormer to train.")] = None,
     checkpoint: Annotated[str | None, Option(metavar="PREFIX", help="Checkpoint to convert, of several.")] = None,
     head: Annotated[str, Option(help=HEAD_HELP)] = "auto",
+    padded_vocabulary: PaddedVocabulary = False,
     dtype: Annotated[str, Option(help="dtype of the result: float32, float16, bfloat16 or float64.")] = "float32",
     max_shard_size: Annotated[str, Option(metavar="SIZE", help="Maximum size of a weights file: 500MB, 5GB …")] = "5GB",
     all_: Annotated[bool, Option("--all", help="Convert every checkpoint in LEGACY_DIR into OUTPUT_DIR.")] = False,
@@ -118,6 +128,7 @@ def convert(
         "as_family": as_family,
         "checkpoint": checkpoint,
         "head": head,
+        "padded_vocabulary": padded_vocabulary,
         "dtype": dtype,
         "max_shard_size": max_shard_size,
         "force": force,
@@ -130,11 +141,14 @@ def convert(
 
         summary = convert_all(legacy_dir, output_dir, **options)
         stdout.print(summary.table())
+        show_warnings(summary.warnings)
         summary.raise_for_failures()
         return
     from modeling_roformer.conversion.converter import convert as convert_checkpoint
 
-    stdout.print(convert_checkpoint(legacy_dir, output_dir, **options).table())
+    report = convert_checkpoint(legacy_dir, output_dir, **options)
+    stdout.print(report.table())
+    show_warnings(report.warnings)
 
 
 @app.command()
@@ -174,12 +188,17 @@ def vocab_init(
     checkpoint_dir: SavedModel,
     new_vocab: Annotated[Path, Argument(metavar="VOCAB_TXT", help="A vocabulary that `roformer vocab` made.")],
     output_dir: NewFolder,
+    padded_vocabulary: PaddedVocabulary = False,
     force: Force = False,
 ) -> None:
     """Give a checkpoint a new vocabulary; a new word's embedding is the mean of its characters'."""
     from modeling_roformer.conversion.word_embeddings import initialise_words
 
-    stdout.print(initialise_words(checkpoint_dir, new_vocab, output_dir, force=force, progress=True).table())
+    report = initialise_words(
+        checkpoint_dir, new_vocab, output_dir, padded_vocabulary=padded_vocabulary, force=force, progress=True
+    )
+    stdout.print(report.table())
+    show_warnings(report.warnings)
 
 
 @app.command()
@@ -304,12 +323,17 @@ def export_tf(
     directory: SavedModel,
     legacy_dir: NewFolder,
     prefix: Annotated[str, Option(help="Prefix of the checkpoint's file names.")] = "bert_model.ckpt",
+    padded_vocabulary: PaddedVocabulary = False,
     force: Force = False,
 ) -> None:
     """Write a saved model as a checkpoint for bert4keras and TensorFlow."""
     from modeling_roformer.conversion.tf_exporter import export_tf as export
 
-    stdout.print(export(directory, legacy_dir, prefix=prefix, force=force, progress=True).table())
+    report = export(
+        directory, legacy_dir, prefix=prefix, padded_vocabulary=padded_vocabulary, force=force, progress=True
+    )
+    stdout.print(report.table())
+    show_warnings(report.warnings)
 
 
 @app.command()

@@ -5,7 +5,9 @@ Outputs are compared with the formulas in float64, written out here, on the vari
 
 import json
 import math
+import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from helpers import command_line
 from helpers.legacy_checkpoints import PREFIX, copy_form, edit_config, read, rewrite
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
@@ -22,6 +25,7 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, 
 from modeling_roformer import NezhaModel, RoFormerForCausalLM, RoFormerForMaskedLM, RoFormerModel
 from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.errors import CheckpointError
+from modeling_roformer.conversion.folder_converter import convert_all
 from modeling_roformer.conversion.inspection.info import info
 from modeling_roformer.conversion.tf_exporter import export_tf
 
@@ -124,6 +128,12 @@ def without_a_token(folder: Path) -> None:
     path.write_text(path.read_text(encoding="utf-8").replace("[MASK]", "[X]"), encoding="utf-8", newline="\n")
 
 
+def lose_a_line(folder: Path) -> None:
+    """Delete the entry 明 from vocab.txt, which shifts the ids of all entries behind it."""
+    path = folder / "vocab.txt"
+    path.write_text(path.read_text(encoding="utf-8").replace("\n明\n", "\n"), encoding="utf-8", newline="\n")
+
+
 def both(*changes: Callable[[Variables], object]) -> Callable[[Variables], None]:
     return lambda variables: [change(variables) for change in changes] and None
 
@@ -150,9 +160,6 @@ CONVERTED = {
     "simbert-small": (edited("wobert", both(factorised, pooled), **MAPPING), "RoFormerForCausalLM"),
     "simbert-encoder": (edited("wobert", both(headless, pooled)), "RoFormerModel"),
     "unilm": (edited("wobert", pooled, application="unilm"), "RoFormerForCausalLM"),
-    "padded": (edited("word", padded, vocab_size=160), "RoFormerForMaskedLM"),
-    "padded-v2": (edited("v2", padded_words, vocab_size=160), "RoFormerForMaskedLM"),
-    "padded-bert": (edited("wobert", padded, vocab_size=160), "BertForMaskedLM"),
     "kept": (kept(*SIMPLIFIED, "[MASK]"), "RoFormerForMaskedLM"),
     "kept-prefix-model": (kept(*SIMPLIFIED, application="unilm"), "RoFormerForCausalLM"),
     "kept-gpt": (kept(*SIMPLIFIED, application="lm"), "RoFormerForCausalLM"),
@@ -161,12 +168,24 @@ CONVERTED = {
     "prefix-model": (edited("word", application="unilm"), "RoFormerForCausalLM"),
     "v2-causal": (edited("v2", is_decoder=True), "RoFormerForCausalLM"),
 }
+# Name of the folder -> how it is made, and the class that it becomes with `padded_vocabulary`.
+PADDED = {
+    "padded": (edited("word", padded, vocab_size=160), "RoFormerForMaskedLM"),
+    "padded-v2": (edited("v2", padded_words, vocab_size=160), "RoFormerForMaskedLM"),
+    "padded-bert": (edited("wobert", padded, vocab_size=160), "BertForMaskedLM"),
+}
+PADDED_FACTS = ["vocab.txt", "154 entries", "bert_config.json", 160, "--padded-vocabulary"]
 # Name of the folder -> how it is made, and the facts of the error of both commands.
 REFUSED = {
     "fewer-rows": (edited("word", fewer_rows, vocab_size=153), ["vocab.txt", "154 entries", "153 rows"]),
     "kept-without-mask": (kept(*SIMPLIFIED), ["vocab.txt", "[MASK]"]),
     "kept-but-not-shortened": (kept(*SIMPLIFIED, shorten=False), ["154 entries", "58 rows", "keep_tokens"]),
     "rows-of-another-size": (edited("word", padded), ["(160, 24)", "(154, 24)"]),
+    "lost-line": (
+        after("word", lose_a_line),
+        ["vocab.txt", "153 entries", "bert_config.json", 154, "--padded-vocabulary"],
+    ),
+    **{name: (make, PADDED_FACTS) for name, (make, _) in PADDED.items()},
     "half-a-head": (edited("word", lambda v: v.pop("cls/predictions/output_bias")), ["cls/predictions/output_bias"]),
     "half-a-pooler": (edited("sim", lambda v: v.pop("bert/pooler/dense/bias")), ["bert/pooler/dense/bias"]),
     "unknown": (edited("v2", lambda v: v.update({"bert/new": np.ones(2, "f4")})), ["bert/new"]),
@@ -209,7 +228,7 @@ def converted(case, tmp_path_factory):
 
     def make(name: str) -> Path:
         if not (parent / name).exists():
-            convert(case(name), parent / name)
+            convert(case(name), parent / name, padded_vocabulary=name in PADDED)
         return parent / name
 
     return make
@@ -443,12 +462,14 @@ def test_a_causal_bert_of_transformers_starts_a_causal_roformer(architecture, tm
 # Padded embeddings.
 
 
-@pytest.mark.parametrize("name", ["padded", "padded-bert", "padded-v2"])
+@pytest.mark.parametrize("name", PADDED)
 def test_padded_embeddings_are_kept_and_stated(name, tmp_path, case, converted):
     """One rule for TensorFlow and PyTorch: the configuration has the rows, the tokenizer the entries."""
     entries = len((LEGACY / "word" / "vocab.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n"))
     for source, form in ((case(name), "tensorflow"), (converted(name), "pytorch")):
-        report = convert(source, tmp_path / form, verify=True)
+        is_first = form == "tensorflow"  # whose result needs no option: its tokenizer.json has the id of every entry
+        report = convert(source, tmp_path / form, verify=True, padded_vocabulary=is_first)
+        assert report.architecture == PADDED[name][1] and len(report.warnings) == is_first
         assert_states(report.rows["padded embeddings"], 160, entries, 160 - entries)
         assert json.loads((tmp_path / form / "config.json").read_text())["vocab_size"] == 160
         assert len(AutoTokenizer.from_pretrained(tmp_path / form)) == entries
@@ -461,6 +482,74 @@ def test_padded_embeddings_are_kept_and_stated(name, tmp_path, case, converted):
     answers = fill("明[MASK]照着", top_k=160)
     assert [answer["token"] for answer in answers if not answer["token_str"]] != []
     assert {answer["token"] for answer in answers} == set(range(160))
+
+
+def test_an_exported_padded_model_needs_no_option_but_all_its_lines(tmp_path, converted):
+    """`export-tf` writes a line for each row, so its vocabulary is shorter only if it lost one."""
+    export_tf(converted("padded"), tmp_path / "exported")
+    report = convert(tmp_path / "exported", tmp_path / "first")
+    assert (report.vocab_size, report.warnings) == (160, [])
+    lose_a_line(tmp_path / "exported")
+    with refused(CheckpointError, "vocab.txt", "159 entries", "bert_config.json", 160, "--padded-vocabulary"):
+        convert(tmp_path / "exported", tmp_path / "second")
+    report = convert(tmp_path / "exported", tmp_path / "second", padded_vocabulary=True)
+    assert_states(report.warnings[0], 159, 160)
+
+
+@pytest.mark.parametrize("name", ["v1", "wobert", "nezha"])
+def test_a_pytorch_folder_that_lost_a_line_of_its_vocabulary_is_refused(name, tmp_path):
+    facts = ["vocab.txt", "153 entries", "config.json", 154, "--padded-vocabulary"]
+    source = shutil.copytree(FIXTURES / "pytorch" / name, tmp_path / "source")
+    lose_a_line(source)
+    for command in (convert, export_tf):
+        with refused(CheckpointError, *facts) as caught:
+            command(source, tmp_path / "output")
+        assert not (tmp_path / "output").exists()
+    described = info(source)
+    assert described.converts_to is None and str(caught.value) in described.notes
+    for command in (convert, export_tf)[: 1 if name == "nezha" else 2]:  # bert4keras lacks the fixture's positions
+        report = command(source, tmp_path / command.__name__, padded_vocabulary=True)
+        assert_states(report.warnings[0], 153, 154)
+
+
+def test_a_saved_folder_whose_two_vocabularies_differ_is_refused_with_the_option_too(tmp_path, converted):
+    source = shutil.copytree(converted("padded"), tmp_path / "source")
+    lose_a_line(source)
+    for padded_vocabulary in (False, True):
+        with refused(CheckpointError, "tokenizer.json", "vocab.txt"):
+            convert(source, tmp_path / "output", padded_vocabulary=padded_vocabulary)
+
+
+def test_info_describes_a_checkpoint_that_lost_a_line(case):
+    described = info(case("lost-line"))
+    assert (described.family, described.layers, described.vocabulary["entries"]) == ("RoFormer", 2, 153)
+
+
+def test_all_checkpoints_of_a_folder_may_be_padded(case, tmp_path):
+    for name in ("padded", "padded-v2"):
+        shutil.copytree(case(name), tmp_path / "sources" / name)
+    summary = convert_all(tmp_path / "sources", tmp_path / "refused")
+    assert [outcome.report for outcome in summary.outcomes] == [None, None] and summary.warnings == []
+    for outcome in summary.outcomes:
+        assert_states(outcome.failure, *PADDED_FACTS)
+    summary = convert_all(tmp_path / "sources", tmp_path / "converted", padded_vocabulary=True)
+    assert len(summary.warnings) == 2
+    for outcome, warning in zip(summary.outcomes, summary.warnings, strict=True):
+        assert_states(warning, 154, 160)
+        assert warning in outcome.result
+
+
+def test_the_installed_command_warns_in_its_summary_and_on_stderr(case, tmp_path):
+    command = [command_line.ROFORMER, "convert", case("lost-line"), tmp_path / "output"]
+    environment = os.environ | {"COLUMNS": "500"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stdout) == (1, "") and not (tmp_path / "output").exists()
+    assert_states(done.stderr, *REFUSED["lost-line"][1])
+    done = subprocess.run([*command, "--padded-vocabulary"], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0 and (tmp_path / "output" / "vocab.txt").is_file()
+    for text in (done.stdout, done.stderr):
+        (line,) = (line for line in text.splitlines() if "WARNING" in line)
+        assert_states(line, "vocab.txt", 153, "bert_config.json", 154)
 
 
 @pytest.mark.parametrize("name", ["kept-prefix-model", "kept-gpt"])

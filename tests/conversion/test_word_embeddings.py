@@ -42,7 +42,7 @@ RESIZED = {
     "cls.predictions.decoder.bias",
 }
 SIZES = dict(
-    vocab_size=len(OLD) + 3,  # more rows than entries, as where they were padded to a multiple
+    vocab_size=len(OLD),
     hidden_size=16,
     num_hidden_layers=2,
     num_attention_heads=2,
@@ -276,6 +276,24 @@ def test_a_broken_checkpoint_gets_one_sentence(run, checkpoint, new_vocab, tmp_p
     assert set(os.listdir(tmp_path)) <= {"characters", "words.txt"}
 
 
+def test_a_vocabulary_that_lost_a_line_is_refused_unless_its_embeddings_are_padded(
+    run, checkpoint, new_vocab, tmp_path
+):
+    folder, _ = checkpoint()
+    kept = [entry for entry in OLD if entry != "，"]
+    write_entries(folder / "vocab.txt", kept)
+    facts = [folder / "vocab.txt", f"{len(kept)} entries", "config.json", "model.safetensors", len(OLD)]
+    code, out, err = run("vocab-init", folder, new_vocab, tmp_path / "out")
+    assert (code, out) == (1, "") and not (tmp_path / "out").exists()
+    assert_states(err, *facts, "--padded-vocabulary")
+    code, out, err = run("vocab-init", folder, new_vocab, tmp_path / "out", "--padded-vocabulary")
+    assert code == 0 and "WARNING" in out and "WARNING" in err
+    assert_states(err, *facts)
+
+    RoFormerTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)  # with the id of every entry
+    assert initialise_words(folder, new_vocab, tmp_path / "saved").warnings == []
+
+
 @pytest.mark.parametrize(
     ("entries", "facts"),
     [
@@ -295,7 +313,9 @@ def test_a_vocabulary_that_cannot_be(checkpoint, tmp_path, entries, facts):
 
 
 def test_settings_and_added_tokens_of_the_tokenizer_are_not_lost(checkpoint, new_vocab, tmp_path):
-    folder, _ = checkpoint()
+    folder, model = checkpoint()
+    model.resize_token_embeddings(len(OLD) + 1)
+    model.save_pretrained(folder)
     settings = {"add_sep_token": False, "padding_side": "left", "truncation_side": "left"}
     tokenizer = RoFormerTokenizer(str(folder / "vocab.txt"), **settings)
     tokenizer.add_tokens(["<e1>"])
