@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modeling_roformer.model_cards.kinds import architecture_of, kind_of
-from modeling_roformer.output.console import no_transformers_bar, no_warnings
 
 from ..errors import ServingError
-from ..model_folder import named_when_unreadable, read_model_folder
+from ..model_folder import load_whole, named_when_unreadable, read_model_folder
 from ..pooling import check_model, pooling_of
 from ..prompts import Prompts, prompts_of
 
@@ -94,16 +93,9 @@ def load_model(saved: SavedModel) -> PreTrainedModel:
 
     library = public_names if hasattr(public_names, saved.architecture) else registered_transformers
     options = {} if saved.pooling in (None, "pooler") else {"add_pooling_layer": False}
-    with named_when_unreadable(saved.folder), no_transformers_bar(), no_warnings("transformers"):
-        model, loading = getattr(library, saved.architecture).from_pretrained(
-            saved.folder, dtype=torch.float32, local_files_only=True, output_loading_info=True, **options
-        )
-    if absent := sorted(loading["missing_keys"]):
-        more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
-        raise ServingError(
-            f"{saved.folder}: a {saved.architecture} needs the weights {absent[0]}{more}, which are missing: save the "
-            "model again"
-        )
+    with named_when_unreadable(saved.folder):
+        model_class = getattr(library, saved.architecture)
+    model = load_whole(model_class, saved.folder, dtype=torch.float32, **options)
     size = 4 * sum(parameter.numel() for parameter in model.parameters())
     if size > MAX_WEIGHT_BYTES:
         raise ServingError(

@@ -11,7 +11,7 @@ from modeling_roformer.registration import registered_transformers
 from modeling_roformer.triplet_matching import AutoModelForTripletMatching
 
 from ..errors import ServingError
-from ..model_folder import named_when_unreadable
+from ..model_folder import load_whole, named_when_unreadable
 from ..pooling import pooling_of
 from ..prompts import Prompts, prompts_of
 from .abilities import MAX_LENGTH, Abilities, abilities_of
@@ -62,7 +62,9 @@ class ServedModel:
         self.abilities: Abilities = abilities_of(folder)
         with named_when_unreadable(folder):
             self.tokenizer = registered_transformers.AutoTokenizer.from_pretrained(folder)
-            self.model = self._auto_class().from_pretrained(folder).eval()
+        # Vectors of a BERT do not need its pooler.
+        unused = ("pooler.",) if self.abilities.task == "feature-extraction" else ()
+        self.model = load_whole(self._auto_class(), folder, unused).eval()
         self.model.to(device_of())
         limits = max_length, self.abilities.positions or max_length, self.tokenizer.model_max_length
         self.longest: int = min(limits)

@@ -11,9 +11,10 @@ import numpy as np
 
 from modeling_roformer.output.console import no_transformers_bar, no_warnings
 from modeling_roformer.output.device import device_of
+from modeling_roformer.saved_fields import MODEL_TYPES
 
 from ..errors import ServingError
-from ..model_folder import TOKENIZER_FILES, named_when_unreadable, read_model_folder
+from ..model_folder import TOKENIZER_FILES, load_whole, named_when_unreadable, read_model_folder
 from ..pooling import SQRT, check_model, is_normalised, length_of_older_versions, pool, pooling_of
 from ..prompts import excluded_prompt_length, prompts_of
 
@@ -117,8 +118,14 @@ class TextEncoder:
         self.device = device_of(device, ServingError)
         # The weights of heads are unused.
         with named_when_unreadable(folder), no_transformers_bar(), no_warnings("transformers"):
-            model = registered_transformers.AutoModel.from_pretrained(folder, dtype=getattr(torch, dtype))
             self.tokenizer = registered_transformers.AutoTokenizer.from_pretrained(folder)
+            options = {"dtype": getattr(torch, dtype)}
+            is_ours = read_model_folder(folder).get("model_type") in (*MODEL_TYPES, "nezha")
+            if is_ours:  # its loading refuses missing weights, and finds a pooler that config.json does not mention
+                model = registered_transformers.AutoModel.from_pretrained(folder, **options)
+        if not is_ours:
+            unused = () if pooling_of(folder, read_model_folder(folder)) == "pooler" else ("pooler.",)
+            model = load_whole(registered_transformers.AutoModel, folder, unused, **options)
         self.model = model.to(self.device).eval()
         config = self.model.config
         if len(self.tokenizer) > config.vocab_size:

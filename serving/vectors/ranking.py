@@ -108,6 +108,8 @@ def rank(
     if top_k < 1:
         raise ServingError(f"top_k is {top_k}; expected at least 1")
     folder = VectorFolder(vectors)
+    if folder.path.exists() and not folder.path.is_dir():
+        raise ServingError(f"{folder.path} is not a folder: name a folder that `roformer embed` wrote")
     settings = folder.settings() or {}
     if not (shards := settings.get("shards")):
         raise ServingError(f"{folder.path} holds no vectors: make them with `roformer embed`")

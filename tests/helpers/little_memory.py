@@ -4,18 +4,19 @@ import os
 from pathlib import Path
 
 CPU_ERROR = "[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes."
-# Python runs a file of this name at its start.
+# Python runs a file `sitecustomize.py` at its start; Ray has many processes that do not compute.
 _AT_START = """
-from modeling_roformer.serving.vectors.encoder import TextEncoder
-
-pooled = TextEncoder._pooled
+import sys
 
 def within_memory(self, batch, prompt_length):
     if len(batch) * max(map(len, batch)) > {tokens}:
         raise RuntimeError({error!r})
     return pooled(self, batch, prompt_length)
 
-TextEncoder._pooled = within_memory
+if any(argument.endswith(("roformer", "default_worker.py")) for argument in sys.orig_argv):
+    from modeling_roformer.serving.vectors.encoder import TextEncoder
+
+    pooled, TextEncoder._pooled = TextEncoder._pooled, within_memory
 """
 
 

@@ -11,9 +11,11 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+import transformers
 from helpers.messages import assert_states, refused
 from helpers.small_texts import TEXTS
 from helpers.vector_folders import contents, killed_after, read_settings, read_vectors, shards_of, with_run_json
+from safetensors.numpy import load_file, save_file
 
 from modeling_roformer.data import DataError
 from modeling_roformer.files.lock import only_writer
@@ -236,12 +238,25 @@ def test_a_command_with_other_settings_does_not_resume(saved, run, texts, tmp_pa
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "tokenizer_config.json"])
-def test_a_model_that_cannot_be_read_is_named(file, saved, run, texts, tmp_path):
+def test_a_file_of_a_model_that_cannot_be_read_is_named(file, saved, run, texts, tmp_path):
     folder = shutil.copytree(saved("word"), tmp_path / "damaged")
     (folder / file).write_text("")
-    error_of(run, folder, texts, tmp_path / "out", states=[folder])
-    with refused(ServingError, folder):
+    error_of(run, folder, texts, tmp_path / "out", states=[folder / file])
+    with pytest.raises(ValueError, match=re.escape(str(folder / file))):
         ServedModel(folder)
+
+
+def test_a_bert_whose_weights_are_another_models_has_no_vectors(saved, run, texts, tmp_path):
+    """transformers would complete it at random, and only log that."""
+    folder = shutil.copytree(saved("word"), tmp_path / "bert")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "bert"}))
+    error_of(run, folder, texts, tmp_path / "out", states=[folder, "BertModel", "missing"])
+    assert not (tmp_path / "out").exists()
+    transformers.BertModel(transformers.BertConfig.from_pretrained(folder)).save_pretrained(folder)
+    weights = load_file(folder / "model.safetensors")
+    save_file({name: weights[name] for name in weights if "pooler" not in name}, folder / "model.safetensors")
+    assert TextEncoder(folder)(TEXTS).shape == (10, config["hidden_size"])  # it does not need the pooler
 
 
 def test_texts_that_cannot_be_read(saved, run, tmp_path):

@@ -145,13 +145,13 @@ def test_batches_that_do_not_fit_in_a_workers_memory_are_halved(saved, place):
     little, none = (with_little_memory(place / str(tokens), tokens)["PYTHONPATH"] for tokens in (30, 5))
     inside = environment(place, PYTHONPATH=little)
     done = subprocess.run(command, cwd=place, env=inside, capture_output=True, text=True)
-    assert done.returncode == 0 and done.stderr.count("note: ") == done.stderr.count("\n") == 1, done.stderr
+    assert done.returncode == 0 and done.stderr.count("note: ") == 1, done.stderr
     assert_states(done.stderr, "--batch-tokens", 16384)
     assert_same(place / "here", place / "little")
     command = [ROFORMER, *arguments(saved, "none", "--ray", "local", "--workers", 1)]
     inside = environment(place, PYTHONPATH=none)
     done = subprocess.run(command, cwd=place, env=inside, capture_output=True, text=True)
-    assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
     assert_states(done.stderr, "texts.txt", "--batch-tokens", "--max-length")
 
 

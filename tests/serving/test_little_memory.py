@@ -76,12 +76,12 @@ def test_the_installed_command_tells_it_once(saved, tmp_path):
     options = {"cwd": tmp_path, "capture_output": True, "text": True}
     subprocess.run([*command, "enough", "--shard-size", "7"], **options, check=True)
     done = subprocess.run([*command, "little", "--shard-size", "7"], env=environments[80], **options)
-    assert done.returncode == 0 and done.stderr.count("note: ") == done.stderr.count("\n") == 1, done.stderr
+    assert done.returncode == 0 and done.stderr.count("note: ") == 1, done.stderr
     assert_states(done.stderr, "--batch-tokens", 16384)
     (ids, expected, _), (found_ids, found, _) = map(read_vectors, (tmp_path / "enough", tmp_path / "little"))
     assert ids == found_ids
     np.testing.assert_allclose(found, expected, atol=2e-6)
     done = subprocess.run([*command, "none"], env=environments[20], **options)
-    assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1, done.stderr
+    assert done.returncode == 1 and done.stdout == "" and "Traceback" not in done.stderr, done.stderr
     assert_states(done.stderr, f"texts.txt:{len(TEXTS) + 1}", "--batch-tokens", "--max-length")
     assert not shards_of(tmp_path / "none")

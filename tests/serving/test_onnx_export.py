@@ -181,7 +181,7 @@ BROKEN = {
     "no tokenizer": (without("vocab.txt", "tokenizer.json"), ["no tokenizer", "vocab.txt", "tokenizer.json"]),
     "a damaged configuration": (written("config.json", b"{"), ["config.json", "cannot be read as JSON"]),
     "no configuration": (without("config.json"), ["no config.json"]),
-    "damaged weights": (written("model.safetensors", b"\xff" * 100), ["cannot be loaded"]),
+    "damaged weights": (written("model.safetensors", b"\xff" * 100), ["model.safetensors", "damaged"]),
     "weights of another class": (
         configured(architectures=["RoFormerForTokenClassification"]),
         ["RoFormerForTokenClassification", "classifier.bias", "1 more"],

@@ -1,10 +1,12 @@
 """The page without its layout: tabs, results, and refusals. These tests need no Gradio."""
 
+import json
 import re
 import shutil
 import socket
 import sys
 
+import numpy as np
 import pytest
 import torch
 from helpers import page_models, seq2seq_models
@@ -223,6 +225,17 @@ def test_labels_are_the_models(folders):
     assert scores == sorted(scores, key=lambda pair: -pair[1]) and len(readings) == 2
 
 
+def test_entities_are_grouped_as_by_the_pipeline_of_the_folder(folders):
+    folder = folders("RoFormerForTokenClassification", id2label=LABELS)
+    find = pipeline("token-classification", model=str(folder), aggregation_strategy="simple")
+    text = "张伟在北京租房，房东拒绝退还押金。" * 3
+    expected, (spans, _) = find(text), entities(ServedModel(folder), text)
+    assert len(spans) < len(text) and any(span["end"] - span["start"] > 1 for span in spans)
+    places = [(span["entity_group"], span["start"], span["end"]) for span in expected]
+    assert [(span["entity"], span["start"], span["end"]) for span in spans] == places
+    np.testing.assert_allclose([span["score"] for span in spans], [span["score"] for span in expected], atol=1e-5)
+
+
 def test_spans_are_marked_where_they_are():
     reading = Reading("the text", [], [], 6, 0, 0, "张伟在<北京>。")
     spans = [
@@ -311,6 +324,19 @@ def test_models_that_the_page_does_not_show(folders, tmp_path):
     shutil.copy(page_models.VOCABULARY, tmp_path)
     with refused(ServingError, tmp_path, "model_type", "'gpt2'"):
         abilities_of(tmp_path)
+
+
+def test_a_head_without_weights_is_not_shown(folders, tmp_path):
+    """transformers would initialise it at random, and the page would show its labels."""
+    folder = shutil.copytree(folders("RoFormerForMaskedLM"), tmp_path / "labels")
+    config = json.loads((folder / "config.json").read_text())
+    for name in ("RoFormerForTokenClassification", "RoFormerForSequenceClassification", "RoFormerForQuestionAnswering"):
+        (folder / "config.json").write_text(json.dumps(config | {"architectures": [name]}))
+        with refused(ServingError, folder, name, "missing"):
+            ServedModel(folder)
+    (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 2 * config["intermediate_size"]}))
+    with refused(ServingError, folder, 2 * config["intermediate_size"]):
+        ServedModel(folder)
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,7 @@ def test_queries_and_folders_that_are_refused(run, vectors, tmp_path):
     (tmp_path / "blank.txt").write_text("\n")
     for arguments, facts in [
         ((tmp_path / "missing", QUERY), [tmp_path / "missing", "no vectors", "roformer embed"]),
+        ((tmp_path / "blank.txt", QUERY), [tmp_path / "blank.txt", "not a folder", "roformer embed"]),
         ((tmp_path / "empty", QUERY), [tmp_path / "empty", "no vectors", "roformer embed"]),
         ((vectors, " "), ["query", "empty"]),
         ((vectors, "\udcff\udcfe"), [r"'\udcff\udcfe'", "encoding"]),  # bytes of another encoding than the terminal's
