@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from modeling_roformer.data.code_digest import code_digest
 from modeling_roformer.data.texts import Texts, source_names
 from modeling_roformer.files import write_whole
 from modeling_roformer.files.lock import only_writer
@@ -139,7 +140,8 @@ def embed(
         ray: compute on Ray: the address of a cluster, "auto", or "local" for one on this machine.
         workers: number of Ray processes; by default one per GPU, or one per machine without GPUs.
         progress: show a progress bar on stderr.
-        tell: called with a sentence, once, when memory has run out and batches have become smaller.
+        tell: called with a sentence when memory has run out and batches have become smaller, and when shards on disk
+            were made by other code.
 
     Raises:
         ServingError: the model has no vectors of texts, the folder holds other vectors, a text cannot be computed, or
@@ -186,12 +188,18 @@ def embed(
         # The corpus is read twice: first up to the last shard on disk, to compare texts, then for the missing shards.
         on_disk = {path.name for path in folder.files()}
         kept = _kept_shards(read_shards(corpus, shard_size), folder, stored, partial(bar.advance, task))
+        if kept and stored.get("code") not in (None, code_digest()):
+            tell(
+                f"{folder.path}: the {len(kept):,} files of vectors there were made by another version of this package "
+                "or of its tokenizer's libraries, and are kept; name a new folder to compute all vectors with this one"
+            )
         paths = hash_of_paths(sources)
         if stored.get("paths") != paths:
             _check_all_kept(on_disk - kept.keys(), folder)
         settings |= {
             "model_name": source_names([str(directory)])[0] or model.name,
             "paths": paths,
+            "code": code_digest(),
             "shards": {name: stored["shards"][name] for name in kept},
         }
 

@@ -119,6 +119,16 @@ def test_a_stopped_run_resumes_and_ends_as_one_that_was_not(saved, texts, tmp_pa
     assert embed(saved("word"), texts, out, **arguments).kept == 5
 
 
+def test_a_folder_that_other_code_began_is_kept_with_a_note(saved, texts, tmp_path, monkeypatch):
+    out, notes = tmp_path / "out", []
+    embed(saved("word"), texts, out, shard_size=3, tell=notes.append)
+    embed(saved("word"), texts, out, shard_size=3, tell=notes.append)
+    assert not notes
+    monkeypatch.setattr(sys.modules[embed.__module__], "code_digest", lambda: "other")
+    assert embed(saved("word"), texts, out, shard_size=3, tell=notes.append).kept == 4
+    assert len(notes) == 1 and str(out) in notes[0]
+
+
 def first_numbers(folder):
     """Return the bytes of the first two values of the first vector."""
     vector = pyarrow.parquet.read_table(folder / "000000.parquet")["vector"].to_pylist()[0]
