@@ -4,7 +4,6 @@ It gives the ids of bert4keras' `Tokenizer(vocab, do_lower_case=True, pre_tokeni
 HMM=False))`, with which these checkpoints were trained, and is a fast tokenizer of transformers.
 """
 
-import copy
 import glob
 import json
 import os
@@ -297,11 +296,17 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         return (path,)
 
     def train_new_from_iterator(self, *args, **kwargs):
-        """Train a new tokenizer as in transformers. Its vocabulary has pieces of Latin words and single Han characters
-        but no Chinese words (`roformer vocab` makes a vocabulary with words), so it is character-level."""
-        pattern = copy.copy(self)
-        pattern.init_kwargs = {**self.init_kwargs, "word_segmentation": None, "user_dict": None}
-        return super(RoFormerTokenizer, pattern).train_new_from_iterator(*args, **kwargs)
+        """Train a new character-level tokenizer as in transformers.
+
+        Its vocabulary has pieces of Latin words and single Han characters. A word-level tokenizer is refused: the new
+        one would have no Chinese words.
+        """
+        if self.word_segmentation is not None:
+            raise ValueError(
+                "train_new_from_iterator cannot learn Chinese words, which this tokenizer segments: make a vocabulary "
+                "by `roformer vocab`, or load the tokenizer with word_segmentation=None to train one of characters"
+            )
+        return super().train_new_from_iterator(*args, **kwargs)
 
     # From text to tokens
 

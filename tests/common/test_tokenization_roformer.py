@@ -52,6 +52,14 @@ class CharacterLevelTest(Folder, TokenizerTesterMixin, unittest.TestCase):
 class WordLevelBackendTest(Folder, TokenizersBackendTesterMixin, unittest.TestCase):
     vocabulary = "vocab.txt"
 
+    if not PEER:  # which trains a tokenizer without words
+
+        def test_training_new_tokenizer(self):
+            with self.assertRaisesRegex(ValueError, "roformer vocab"):
+                self.get_rust_tokenizer().train_new_from_iterator(["今天天气非常好"], 60)
+
+        test_training_new_tokenizer_with_special_tokens_change = test_training_new_tokenizer
+
 
 class CharacterLevelBackendTest(Folder, TokenizersBackendTesterMixin, unittest.TestCase):
     vocabulary = "vocab_chars.txt"

@@ -23,7 +23,7 @@ from transformers.utils.logging import warning_once
 
 import modeling_roformer  # noqa: F401
 from modeling_roformer.tokenization import RoFormerTokenizer, RoFormerTokenizerFast
-from modeling_roformer.tokenization.vocabulary import VocabularyError, read_vocab_txt
+from modeling_roformer.tokenization.vocabulary import VocabularyError, has_words, read_vocab_txt
 
 FIXTURES = REPOSITORY / "tests" / "fixtures" / "tokenization"
 VOCABULARY = str(FIXTURES / "vocab.txt")
@@ -592,3 +592,19 @@ def test_jieba_without_words_is_refused(tmp_path):
 def test_unknown_segmentation(chosen):
     with refused(ValueError, "word_segmentation", repr(chosen), "'jieba'", "'auto'"):
         RoFormerTokenizer(str(FIXTURES / "vocab.txt"), word_segmentation=chosen)
+
+
+def test_a_tokenizer_of_words_is_not_trained_to_one_without(words):
+    custom = RoFormerTokenizer(VOCABULARY, word_segmentation=str.split)
+    for tokenizer in (words, custom):
+        with refused(ValueError, "train_new_from_iterator", "roformer vocab", "word_segmentation=None"):
+            tokenizer.train_new_from_iterator(["今天天气非常好"], 60)
+
+
+def test_a_tokenizer_of_characters_is_trained_as_in_transformers(characters):
+    """Also where the vocabulary has words that the tokenizer does not segment."""
+    for tokenizer in (characters, RoFormerTokenizer(VOCABULARY, word_segmentation=None)):
+        trained = tokenizer.train_new_from_iterator(["今天天气非常好 hello hello"] * 5, 60)
+        assert type(trained) is RoFormerTokenizer and trained.word_segmentation is None
+        assert trained.tokenize("今天天气hello") == ["今", "天", "天", "气", "hello"]
+        assert not has_words(trained.get_vocab()) and "们" not in trained.get_vocab()
