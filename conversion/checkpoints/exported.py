@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..errors import CheckpointError
 from ..families.family import Config, Family, Weight, dense
 from ..families.registry import EXPORTED_AS
-from ..folder.settings import OPTIONAL_SIZES, RATES, REQUIRED_SIZES, Settings
+from ..folder.settings import OPTIONAL_SIZES, RATES, REQUIRED_SIZES, Settings, check_types, class_of
 from ..folder.vocabulary import Vocabulary
 from .checkpoint import make_config
 
@@ -126,22 +126,25 @@ def is_exported(settings: Settings) -> bool:
 
 def as_exported(family: Family, settings: Settings) -> Family:
     """Return the family as this package exported it: its class, its fields, and all weights of the class."""
-    architecture, fields = settings.ignored["architectures"], own_config(settings)
+    architecture, fields = class_of(settings.path, settings.ignored), own_config(settings)
 
     def own_fields(settings: Settings, vocabulary) -> dict:
         values = {name: value for name, value in settings.values.items() if value is not None}
-        return {**values, **fields, "architectures": architecture[:1]}
+        return {**values, **fields, "architectures": [architecture]}
 
     def weights(sizes: Config) -> list[Weight]:
         config = make_config(settings.path, family.base, vars(sizes))
-        return exported_weights(family, config, model_on_meta(config, architecture[0], settings.path))
+        return exported_weights(family, config, model_on_meta(config, architecture, settings.path))
 
     return replace(family, fields=own_fields, weights=weights, dropped={})
 
 
 def own_config(settings: Settings) -> dict[str, object]:
     """Return the fields that only this package reads of an exported model's configuration; empty for any other."""
-    return settings.ignored[CONFIG] if is_exported(settings) else {}
+    if not is_exported(settings):
+        return {}
+    check_types(settings.path, settings.ignored, {dict: (CONFIG, TOKENIZER)})
+    return settings.ignored[CONFIG]
 
 
 def exported_tokenizer(settings: Settings) -> dict[str, object]:

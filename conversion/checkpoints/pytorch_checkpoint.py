@@ -26,7 +26,7 @@ from ..families.roformer_v1 import PLAIN_TRANSFORMERS_POSITIONS
 from ..families.signs import check_application
 from ..folder.legacy_folder import TOKENIZER, LegacyFiles
 from ..folder.saved_tokenizer import read_tokenizer, written_anew
-from ..folder.settings import read_fields
+from ..folder.settings import class_of, read_fields
 from ..folder.vocabulary import Vocabulary
 from ..formats.pytorch_source import PyTorchSource
 from .checkpoint import Checkpoint, Plan, check_tensor, make_config
@@ -135,9 +135,8 @@ def _base(path: Path, fields: dict, source: PyTorchSource) -> str:
 
 def _architecture(path: Path, fields: dict, base: str, source: PyTorchSource) -> str:
     """Return the class that was saved or, if the configuration names none, the class that the tensors belong to."""
-    named = fields.get("architectures")
-    if named:
-        return named[0]
+    if named := class_of(path, fields):
+        return named
     family = MODELS[base]
     if any(name.startswith("cls.predictions.") for name in source.entries):
         causal = base == "roformer" and fields.get("is_decoder")

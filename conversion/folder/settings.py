@@ -1,10 +1,12 @@
 """The bert_config.json of a legacy checkpoint, checked and translated to RoFormerConfig's fields."""
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from modeling_roformer.files.reading import read_json
+from modeling_roformer.model_cards.kinds import architecture_of
 
 from ..errors import CheckpointError
 
@@ -37,6 +39,8 @@ NOT_SUPPORTED = {
     "shared_segment_embeddings": "segments have the embeddings of tokens",
 }
 
+_TYPES = {int: "an integer", str: "a string", dict: "an object"}
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -59,9 +63,29 @@ def read_fields(path: Path, default: dict | None = None, encoding: str = "utf-8-
         raise CheckpointError(str(error)) from None
 
 
+def check_types(path: Path, fields: dict, types: Mapping[type, Iterable[str]]) -> None:
+    """Raise CheckpointError if a field of a file (`path`) that is set has another type than it must have."""
+    for wanted, names in types.items():
+        for name in names:
+            if fields.get(name) is not None and type(fields[name]) is not wanted:
+                raise CheckpointError(f"{path}: {name} must be {_TYPES[wanted]}, but is {_shown(fields, name)}")
+
+
+def class_of(path: Path, fields: dict) -> str | None:
+    """Return the class that the field `architectures` of a file (`path`) names; None if it is not set."""
+    if not fields.get("architectures"):
+        return None
+    named = architecture_of(fields)
+    if named is None:
+        shown = _shown(fields, "architectures")
+        raise CheckpointError(f"{path}: architectures must be a list with the name of a class, but is {shown}")
+    return named
+
+
 def read_settings(path: Path) -> Settings:
     """Read a bert_config.json; raise CheckpointError if it is broken or does not describe a model."""
     raw = read_fields(path)
+    check_types(path, raw, {str: ("hidden_act", "application", "exported_as")})
     written = {name: alias for alias, name in ALIASES.items() if alias in raw}  # name -> the name in the file
     values = {name: _size(path, raw, name) for name in REQUIRED_SIZES}
     for name, default in OPTIONAL_SIZES.items():

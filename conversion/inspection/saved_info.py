@@ -14,6 +14,7 @@ from modeling_roformer.tokenization.vocabulary import has_words
 from ..checkpoints.reading import read_checkpoint
 from ..errors import CheckpointError
 from ..folder.legacy_folder import find_files
+from ..folder.settings import OPTIONAL_SIZES, REQUIRED_SIZES, check_types
 from ..formats.pytorch_source import PyTorchSource
 from .checkpoint_info import CheckpointInfo
 from .config_info import config_info, vocabulary_info
@@ -21,6 +22,21 @@ from .config_info import config_info, vocabulary_info
 # Tensors in a file that are not parameters: computed tables and position ids.
 COMPUTED = ("embed_positions.weight", "position_ids", "token_type_ids", "positions_encoding")
 TIED = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
+# Fields of config.json by their type, whose values are formatted or looked up here.
+TYPES = {
+    int: (
+        *REQUIRED_SIZES,
+        *OPTIONAL_SIZES,
+        "max_relative_position",
+        "d_model",
+        "encoder_layers",
+        "encoder_attention_heads",
+        "encoder_ffn_dim",
+        "decoder_layers",
+    ),
+    str: ("model_type", "hidden_act", "activation_function", "position_encoding"),
+    dict: ("rope_parameters", "rope_scaling"),
+}
 PROVENANCE = ("source", "converted", "note")
 
 
@@ -38,6 +54,7 @@ def saved_info(
     `tensors`, name -> dtype and shape, are given if the files are elsewhere.
     """
     config = read_json(config_file, default={})
+    check_types(config_file, config, TYPES)
     notes: list[str] = []
     checkpoint, refusal = None, None
     if weights is not None and has_data and _is_to_be_converted(config, weights):
@@ -49,6 +66,7 @@ def saved_info(
         tensors, trouble = _tensors(folder, weights, has_data)
         notes += [trouble] if trouble else []
     tokenizer = read_json(folder / "tokenizer_config.json", default={})
+    check_types(folder / "tokenizer_config.json", tokenizer, {str: ("tokenizer_class", "word_segmentation")})
     entries = vocabulary_of(folder)
     word_level = has_words(entries)
     card = folder / "README.md"

@@ -14,6 +14,7 @@ import torch
 import transformers
 from helpers import hub_server
 from helpers.hub_server import Blob, Fault, Repo
+from helpers.legacy_checkpoints import edit_config
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 from huggingface_hub import constants
@@ -26,6 +27,7 @@ from modeling_roformer.cli.commands import app
 from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.errors import CheckpointError
 from modeling_roformer.conversion.inspection.info import info
+from modeling_roformer.conversion.tf_exporter import export_tf
 from modeling_roformer.hub import HubError
 from modeling_roformer.model_cards.facts import read_facts
 
@@ -289,6 +291,56 @@ def test_a_damaged_file_is_told_or_noted(name, is_saved, content, tmp_path, conv
         assert name in str(error) and "\n" not in str(error)
     else:
         assert any(name in note for note in found.notes)
+
+
+WRONG_TYPES = {  # file -> field -> a value that it cannot have
+    "config.json": {
+        "hidden_size": "16",
+        "intermediate_size": [48],
+        "embedding_size": {"a": 1},
+        "num_hidden_layers": True,
+        "num_attention_heads": 2.0,
+        "vocab_size": "154",
+        "max_position_embeddings": "1536",
+        "hidden_act": ["gelu"],
+        "model_type": ["roformer"],
+        "rope_parameters": "default",
+        "rope_scaling": [2.0],
+        "position_encoding": {"type": "rotary"},
+    },
+    "tokenizer_config.json": {"tokenizer_class": ["RoFormerTokenizer"], "word_segmentation": 1},
+    "bert_config.json": {"hidden_size": "24", "hidden_act": ["gelu"], "application": ["lm"], "exported_as": {"a": 1}},
+}
+
+
+@pytest.mark.parametrize(("file", "field"), [(file, field) for file, fields in WRONG_TYPES.items() for field in fields])
+def test_a_field_of_a_wrong_type_is_one_sentence(file, field, tmp_path, converted):
+    folder = shutil.copytree(LEGACY / "word" if "bert" in file else converted("word"), tmp_path / "word")
+    path, value = folder / file, WRONG_TYPES[file][field]
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {field: value}), encoding="utf-8")
+    with refused(CheckpointError, path, field, json.dumps(value)):
+        info(folder)
+
+
+@pytest.mark.parametrize("value", [[16], {"a": 1}, True, "RoFormerForMaskedLM"])
+def test_classes_of_a_wrong_type_are_one_sentence(value, tmp_path, converted):
+    """Of an export, and of a PyTorch folder, which is described without them."""
+    export_tf(converted("word"), tmp_path / "exported")
+    edit_config(tmp_path / "exported", architectures=value)
+    with refused(CheckpointError, "bert_config.json", "architectures", json.dumps(value)):
+        info(tmp_path / "exported")
+    folder = shutil.copytree(REPOSITORY / "tests" / "fixtures" / "pytorch" / "v1", tmp_path / "v1")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"architectures": value}))
+    assert_states(info(folder).notes[0], folder / "config.json", "architectures", json.dumps(value))
+
+
+@pytest.mark.parametrize("field", ["config", "tokenizer"])
+def test_our_own_fields_of_a_wrong_type_are_one_sentence(field, tmp_path, converted):
+    export_tf(converted("word"), tmp_path / "exported")
+    edit_config(tmp_path / "exported", **{field: "16"})
+    with refused(CheckpointError, "bert_config.json", field, '"16"'):
+        info(tmp_path / "exported")
 
 
 def test_another_model_is_said_to_be_none_of_ours(tmp_path):
