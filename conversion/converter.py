@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from modeling_roformer.files.atomic_folder import output_folder, require_replaceable
+from modeling_roformer.files.atomic_folder import output_folder, require_nothing_lost, require_replaceable
 from modeling_roformer.model_cards import card_for, conversion_facts, data_files, measure
 from modeling_roformer.output.progress import byte_progress
 from modeling_roformer.tokenization.wordpiece import is_cjk
@@ -82,7 +82,8 @@ def convert(
     _check_options(family=family, as_family=as_family, head=head, dtype=dtype)
     origin = Path(legacy_dir)
     output = checked_output(origin, output_dir)
-    require_replaceable(output, force)
+    if require_replaceable(output, force):
+        require_nothing_lost(output)
     with legacy_files(origin, checkpoint, unpack_beside=None if dry_run else output) as files:
         match = read_checkpoint(
             files,

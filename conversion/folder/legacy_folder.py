@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
-from modeling_roformer.files.atomic_folder import temporary_sibling
+from modeling_roformer.files.atomic_folder import overlap, temporary_sibling
 from modeling_roformer.files.model_folder import ADAPTER, adapter_advice
 
 from ..errors import CheckpointError
@@ -77,10 +77,16 @@ def _temporary_folder(beside: Path | None) -> Iterator[Path]:
 
 
 def checked_output(source: Path, output: str | Path) -> Path:
-    """Return the absolute path of an output folder; raise FileExistsError if it is or contains the source."""
+    """Return the absolute path of an output folder.
+
+    Raises FileExistsError if it is or contains the source or a file to which the source links, or lies in the source.
+    """
     output = Path(output).resolve()
-    if output in (source.resolve(), *source.resolve().parents):
-        raise FileExistsError(f"{output} is or contains the input, {source}: name a folder next to it")
+    if overlap(source, output):
+        raise FileExistsError(f"{output} is, contains or lies in the input, {source}: name a folder next to it")
+    links = [path for path in source.iterdir() if path.is_symlink()] if source.is_dir() else []
+    if link := next((path for path in links if overlap(path.resolve(), output)), None):
+        raise FileExistsError(f"{output} has what {link} of the input links to: name another folder")
     return output
 
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_IMODE
 
+from .known_files import NAMED, unknown_files
 from .lock import lock_folder
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -27,6 +28,7 @@ def output_folder(path: str | Path, force: bool | None = None) -> Iterator[Path]
     """Yield a folder to write into, which becomes `path` when the block ends, and is removed if the block fails.
 
     With `force` it replaces an existing model, which stays intact until then. None is for a command without --force.
+    It does not replace a folder with files that no command of this package writes, unless the new folder has them too.
 
     Raises:
         FileExistsError: `path` is the current folder, or neither an empty folder nor, with `force`, a saved model.
@@ -45,6 +47,7 @@ def output_folder(path: str | Path, force: bool | None = None) -> Iterator[Path]
             raise
         complete(folder)
         if require_replaceable(path, force):  # another process may have written something in the meantime
+            require_nothing_lost(path, folder)
             exchange(folder, path)
         else:
             os.replace(folder, path)
@@ -67,6 +70,25 @@ def require_replaceable(path: Path, force: bool | None) -> bool:
     if not is_saved_model(path):
         raise FileExistsError(f"{path} is not a saved model, or is a git repository: name a new folder")
     return True
+
+
+def overlap(first: Path, second: Path) -> bool:
+    """Return whether two paths are one existing folder, or one lies in the other, by whatever names."""
+    return _is_in(first, second) or _is_in(second, first)
+
+
+def _is_in(inner: Path, outer: Path) -> bool:
+    inner = inner.resolve()
+    return outer.exists() and any(path.exists() and path.samefile(outer) for path in (inner, *inner.parents))
+
+
+def require_nothing_lost(path: Path, new: Path | None = None) -> None:
+    """Raise FileExistsError if a model folder has files that would be lost: see `unknown_files`."""
+    if names := unknown_files(path, new):
+        more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+        raise FileExistsError(
+            f"{path} has files that would be deleted: {', '.join(names[:NAMED])}{more}. Move them, or name a new folder"
+        )
 
 
 def is_saved_model(path: Path) -> bool:

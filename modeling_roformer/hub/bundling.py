@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from modeling_roformer.files.atomic_folder import output_folder
+from modeling_roformer.files.atomic_folder import output_folder, overlap
 from modeling_roformer.model_cards import card_of_folder
 
 from .published_content import CARD, published_content, with_needs
@@ -29,7 +29,7 @@ def bundle(
         FileExistsError: `output` is not empty, and may not be replaced.
     """
     directory, output = Path(directory), Path(output)
-    if _is_in(directory, output) or _is_in(output, directory):
+    if overlap(directory, output):
         raise ValueError(f"{output} and {directory} are the same folder, or one is inside the other: name another one")
     with output_folder(output, force=force) as folder:
         files = published_content(directory, True, tell)
@@ -43,9 +43,3 @@ def bundle(
                 path.write_bytes(content)
             else:
                 shutil.copyfile(content, path)
-
-
-def _is_in(inner: Path, outer: Path) -> bool:
-    """Return whether a path is that of an existing folder, or lies in it, by whatever names."""
-    inner = inner.resolve()
-    return outer.exists() and any(path.exists() and path.samefile(outer) for path in (inner, *inner.parents))

@@ -117,6 +117,10 @@ def test_converting_again(run, output, tmp_path):
     before = contents(output)
     code, out, err = run("convert", LEGACY / "character", output)
     assert code == 1 and not out and str(output) in err and "--force" in err and contents(output) == before
+    code, out, err = run("convert", LEGACY / "character", output, "--force")
+    assert code == 1 and not out and contents(output) == before
+    assert_states(err, output, "notes.txt")
+    (output / "notes.txt").unlink()
     code, out, err = run("convert", LEGACY / "character", output, "--force", "--verify")
     assert (code, err) == (0, "") and "character-level" in out
     convert(LEGACY / "character", tmp_path / "fresh")
@@ -191,6 +195,9 @@ def test_all_at_once(run, downloads, output, tmp_path):
     code, out, err = run("convert", "--all", downloads, output)
     assert (code, err) == (0, "") and out.count("already converted") == 4
     assert contents(output).keys() - before.keys() == {"roformer/notes.txt"}
+    code, out, err = run("convert", "--all", downloads, output, "--force")
+    assert code == 1 and "notes.txt" in out and (output / "roformer" / "notes.txt").read_text() == "old"
+    (output / "roformer" / "notes.txt").unlink()
     code, out, err = run("convert", "--all", downloads, output, "--force")
     assert (code, err) == (0, "") and "already" not in out and contents(output) == before
 

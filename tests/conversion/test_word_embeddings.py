@@ -345,6 +345,9 @@ def test_the_command(run, checkpoint, new_vocab, tmp_path):
     assert code == 1 and str(tmp_path / "out") in err and "--force" in err
     assert sorted(os.listdir(tmp_path / "out")) == files
     (tmp_path / "out" / "of_the_old_one").touch()
+    code, _, err = run("vocab-init", folder, new_vocab, tmp_path / "out", "--force")
+    assert code == 1 and "of_the_old_one" in err and (tmp_path / "out" / "of_the_old_one").exists()
+    (tmp_path / "out" / "of_the_old_one").unlink()
     assert run("vocab-init", folder, new_vocab, tmp_path / "out", "--force")[0] == 0
     assert sorted(os.listdir(tmp_path / "out")) == files
 

@@ -87,6 +87,10 @@ def test_a_folder_that_is_there_is_kept_or_replaced(hub, repo, tmp_path):
     with pytest.raises(HubError):
         pull(REPO, folder, force=True)
     assert content(folder) == expected() | {"old.txt": b"old"}, "the old one was lost before the new one was whole"
+    with refused(FileExistsError, folder, "old.txt"):
+        pull(REPO, folder, force=True)
+    assert content(folder) == expected() | {"old.txt": b"old"}
+    (folder / "old.txt").unlink()
     pull(REPO, folder, force=True)
     assert content(folder) == expected() and beside(folder) == ["here"]
 

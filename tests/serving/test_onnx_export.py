@@ -223,7 +223,7 @@ def test_paths_and_texts_that_do_not_fit(run, exported, tmp_path):
     (tmp_path / "empty").write_text("\n \n")
     for arguments, facts in {
         (tmp_path / "missing", tmp_path / "out"): [tmp_path / "missing", "does not exist"],
-        (folder, folder): [folder, "is or contains the input"],
+        (folder, folder): [folder, "lies in the input"],
         (folder, tmp_path, "--force"): [tmp_path, "not a saved model"],
         (folder, tmp_path / "out", "--texts", tmp_path / "empty"): [tmp_path / "empty", "no text"],
         (folder, tmp_path / "out", "--texts", tmp_path / "missing"): [tmp_path / "missing", "does not exist"],

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_roformer.data.files import all_files
 from modeling_roformer.files import write_whole
-from modeling_roformer.files.atomic_folder import output_folder
+from modeling_roformer.files.atomic_folder import is_saved_model, output_folder, require_nothing_lost
 from modeling_roformer.files.lock import only_writer
 from modeling_roformer.files.reading import LARGE, json_object
 from modeling_roformer.model_cards import published_name, sha256_of, write_trained_card
@@ -133,6 +133,11 @@ def _record_or_compare(folder: Path, settings: Mapping, data: Mapping, resume: b
     if any(not entry.name.startswith(".") for entry in folder.iterdir()) and not (resume and path.exists()):
         advice = "resume its run with --resume, or name" if path.exists() else f"it has no {SETTINGS} to resume; name"
         raise TrainingError(f"{folder} is not empty: {advice} a new folder")
+    if is_saved_model(model := folder / "model"):  # refused now, not after hours of training
+        try:
+            require_nothing_lost(model)
+        except FileExistsError as error:
+            raise TrainingError(str(error)) from None
     now = {
         "settings": {name: value for name, value in settings.items() if name not in {*_NOT_COMPARED, *data}},
         "data": {name: _identity(source) for name, source in data.items() if source is not None},
