@@ -53,7 +53,7 @@ def export_onnx(
         int8: also write onnx/model_quantized.onnx, a quarter of the size.
         fp16: also write onnx/model_fp16.onnx, half of the size, for GPUs.
         vectors: export the encoder with pooling: `sentence_embedding` is the vector of a text, of length 1.
-        texts: file of texts, one per line, to compare outputs on, of which at most 2,048 tokens are read; by default
+        texts: file of texts to compare outputs on, one per line. At most 2,048 tokens of each are read. The default is
             twelve built-in sentences.
         force: replace the saved model at `output`, in one step.
         progress: show a progress bar on stderr.
@@ -78,8 +78,8 @@ def export_onnx(
         begin("loading")
         with needs_extra("export", ServingError):
             import onnx
-            import onnxruntime  # noqa: F401, by which graphs run
-            import onnxscript  # noqa: F401, by which torch exports
+            import onnxruntime  # noqa: F401, runs the graphs
+            import onnxscript  # noqa: F401, torch exports with it
         from modeling_roformer.registration import registered_transformers
 
         from .graph import write_graph
@@ -160,8 +160,7 @@ def write_config(saved: SavedModel, folder: Path) -> None:
 def write_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> bool:
     """Write the tokenizer's files, and return whether it segments words.
 
-    If it does, there is no tokenizer.json, which cannot hold a segmenter: transformers.js would compute other ids from
-    it.
+    If it does, no tokenizer.json is written. It cannot hold a segmenter, so transformers.js would compute other ids.
     """
     word_level = getattr(tokenizer, "word_segmentation", None) is not None
     tokenizer.save_pretrained(folder, legacy_format=word_level)

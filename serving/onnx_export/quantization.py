@@ -26,7 +26,7 @@ BLOCK = 16
 IN_FLOAT32 = ("self.value.weight",)  # suffixes of the names of weights
 MIN_QUANTISED_ROWS = 1024  # of an embedding table
 # Sums over many numbers and exponentials exceed float16's range or precision, so they stay in float32, between casts.
-# So does NEZHA's sum over distances, `ScatterElements`, for which ONNX Runtime has no float16 kernel.
+# So does NEZHA's sum over distances, `ScatterElements`: ONNX Runtime has no float16 kernel for it.
 FLOAT32_OPS = (
     "LayerNormalization",
     "RMSNormalization",

@@ -69,7 +69,7 @@ def _tabs(folder: Path, config: dict, task: str, architecture: str | None, word_
         tabs = _TABS_OF_TASK.get(task, ())
     if not tabs:
         raise ServingError(
-            f"{folder} holds a {architecture}, for which the page has no tab. It shows masked language models, "
+            f"the page has no tab for a {architecture}, the model in {folder}: it shows masked language models, "
             "encoders, triplet matchers, text and token classifiers, question answering and generation"
         )
     return tuple(tab for tab in TABS if tab in (*tabs, "segments"))

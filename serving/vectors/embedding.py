@@ -319,8 +319,8 @@ def _with_unique_ids(shard: Shard) -> Shard:
     for id_ in shard.ids:
         if id_ in seen:
             raise ServingError(
-                f"two texts have the id {id_!r}, which must tell them apart: name a field in which ids differ "
-                "(--id-field), or none, for ids of file and line"
+                f"two texts have the id {id_!r}, which must tell them apart: name a field with different "
+                "ids (--id-field), or leave --id-field out for ids of file and line"
             )
         seen.add(id_)
     return shard

@@ -28,7 +28,7 @@ MAX_LENGTH = 8192
 # In the RuntimeErrors of torch for a CPU and for MPS; CUDA and XPU have a type of their own.
 _OUT_OF_MEMORY = ("you tried to allocate", "MPS backend out of memory")
 _TEXTS_PER_CALL = 256  # texts tokenized in a call: their ids are Python lists for a moment
-# Files of a saved model on which its vectors depend.
+# Files of a saved model that determine its vectors.
 _MODEL_FILES = ("config.json", *TOKENIZER_FILES, "tokenizer_config.json", "*.safetensors", "*.bin")
 
 
@@ -135,8 +135,8 @@ class TextEncoder:
             )
         if getattr(config, "is_decoder", False) and not getattr(config, "prefix_lm", False):
             raise ServingError(
-                f"{folder} is a decoder (is_decoder), whose tokens do not attend to later ones, so it has no vectors "
-                "of texts: name an encoder"
+                f"{folder} is a decoder (is_decoder): its tokens do not attend to later ones, so texts have no "
+                "vectors. Name an encoder"
             )
         self.pooling = pooling_of(folder, config.to_dict())
         self.prompts = prompts_of(folder, self.pooling)
@@ -179,7 +179,7 @@ class TextEncoder:
             prompt = f" with the {prompt_tokens} tokens of the model's prompt" if prompt_tokens else ""
             raise ServingError(f"{self._option} is {self.max_length}; expected at least {least}{prompt}")
         if self.overlap is not None and not 0 <= self.overlap <= self.max_length - least:
-            prompt = f", of which the model's prompt has {prompt_tokens}" if prompt_tokens else ""
+            prompt = f", with the {prompt_tokens} tokens of the model's prompt" if prompt_tokens else ""
             raise ServingError(
                 f"overlap is {self.overlap}; expected 0 to {self.max_length - least} for chunks of {self.max_length} "
                 f"tokens{prompt}"

@@ -86,7 +86,7 @@ def rank(
 ) -> Ranking:
     """Return the texts with the largest cosines for each query, equal ones in the order of the input.
 
-    Of a text that was split into chunks, the best chunk counts, and is returned.
+    A text that was split into chunks is ranked by its best chunk, which is returned.
 
     Args:
         query: a text, a list of texts, or a file of texts (see `Texts`; `field` names the text in JSON Lines and
@@ -95,7 +95,7 @@ def rank(
         top_k: maximum number of texts per query, at least 1.
         model: folder of the model that made the vectors. By default it is found by its name in the current folder or
             beside the vectors.
-        device: on which the queries are encoded.
+        device: device that encodes the queries; see `TextEncoder`.
         progress: show a progress bar on stderr.
 
     Raises:
@@ -153,7 +153,7 @@ class _BestMatches:
     def add(self, cosines: np.ndarray, table: "pyarrow.Table", starts: np.ndarray | None = None) -> None:
         """Add the cosines of the rows of a file.
 
-        From one of `starts` to the next, the rows are chunks of one text, of which the best counts.
+        The rows from one of `starts` to the next are chunks of one text. The best of them counts.
         """
         rows = np.arange(len(cosines))
         if starts is not None:

@@ -112,7 +112,7 @@ class VectorFolder:
         return sorted(path for path in self.path.glob(f"*{PARQUET}") if _SHARD.fullmatch(path.name))
 
     def has_chunks_in_ids(self, stored: dict) -> bool:
-        """Return whether a folder with these settings has shards in which the ids end in the number of the chunk."""
+        """Return whether the ids in the shards end in the number of the chunk, given the settings in the folder."""
         if not stored.get("chunk") or not self.files():
             return False
         place = self.path / SETTINGS_FILE
