@@ -236,8 +236,10 @@ def initialise_words(
 
 
 def never_found(entries: Iterable[str], tokenizer: RoFormerTokenizer) -> list[str]:
-    """Return the entries that the tokenizer does not even give where they stand alone, but for pieces (##) and [unused]
-    ones, which cannot stand alone."""
+    """Return the entries that the tokenizer splits even if the text is the entry alone.
+
+    Pieces (##) and entries such as [unused1] are left out: a text cannot consist of them.
+    """
     words = (entry for entry in entries if entry.strip() and not entry.startswith((PREFIX, "[")))
     return [word for word in words if tokenizer.tokenize(word) != [word]]
 

@@ -72,7 +72,7 @@ def join_parts(parts):
 
 
 def truncated_lengths(lengths, room, strategy):
-    """Return the lengths to which `tokenizers` truncates one or two sequences.
+    """Return the lengths of one or two sequences after truncation, as `tokenizers` computes them.
 
     Args:
         lengths: list of the lengths of the sequences.
@@ -181,7 +181,7 @@ class Assembler:
             ids, offsets, words = sequence
             encoding = build_encoding(ids, ids_to_tokens(ids), words, offsets, type_id=number)
             if length < len(ids):
-                if 0 < length <= self.stride:  # for which tokenizers raises a PanicException, which is no Exception
+                if 0 < length <= self.stride:  # tokenizers would panic: `except Exception` does not catch that
                     raise ValueError(
                         f"stride={self.stride} must be smaller than the {length} tokens that max_length leaves for "
                         "each part of the sequence"

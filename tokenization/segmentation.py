@@ -99,7 +99,7 @@ class _JiebaSearch:
             self.freqs.setdefault(word[:end], 0)
 
     def _suggested_frequency(self, word):
-        """Return the lowest frequency with which jieba finds a word: just above the product of its parts'."""
+        """Return the lowest frequency that makes jieba find a word: just above the product of its parts'."""
         share, total = 1, float(self.total)
         for part in _cut_blocks(self.cut, word):
             share *= self.freqs.get(part, 1) / total

@@ -1,7 +1,7 @@
 """Tokenizer of RoFormer, WoBERT and related models: jieba's words if the vocabulary has them, else WordPiece.
 
-It gives the ids of bert4keras' `Tokenizer(vocab, do_lower_case=True, pre_tokenize=lambda text: jieba.cut(text,
-HMM=False))`, with which these checkpoints were trained, and is a fast tokenizer of transformers.
+It is a fast tokenizer of transformers. These checkpoints were trained with bert4keras' `Tokenizer(vocab,
+do_lower_case=True, pre_tokenize=lambda text: jieba.cut(text, HMM=False))`, and it returns the same ids.
 """
 
 import glob

@@ -123,7 +123,7 @@ def read_tokenizer_json(path):
     steps = normalizer.get("normalizers", [normalizer])
     bert = next((step for step in steps if step.get("type") == "BertNormalizer"), {})
     lowercase = bert.get("lowercase", True if any(step.get("type") == "Lowercase" for step in steps) else None)
-    # Earlier versions saved entries with the white space of their lines, which no text matches.
+    # Earlier versions saved entries with the white space of their lines. Texts never match these.
     vocabulary = {first_field(entry): number for entry, number in model["vocab"].items()}
     return vocabulary, lowercase, bert.get("strip_accents")
 
@@ -146,6 +146,6 @@ def write_whole(path, content):
     except BaseException as error:
         if os.path.exists(beside):
             os.unlink(beside)
-        if isinstance(error, OSError):  # of a full disk, the system names no file
+        if isinstance(error, OSError):  # the system does not name the file if the disk is full
             error.filename, error.filename2 = os.fspath(path), None
         raise

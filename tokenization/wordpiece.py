@@ -85,7 +85,7 @@ class WordPiece:
 
     Args:
         vocabulary: dict of entry -> id.
-        unk_id: id of words that no entries compose.
+        unk_id: id of words that cannot be composed of entries.
         normalizer: applied once more to words that have no entry, as bert4keras does.
         whole_words: whether to look up whole words first; False at character level.
 

@@ -117,7 +117,7 @@ def read_legacy(
 
 
 def _written_as(family: Family, settings: Settings, target: str | None, exported: bool, where: str) -> Family:
-    """Return the family of the new model, which is another for a `target` and for what transformers' BERT lacks."""
+    """Return the family of the new model: another for a `target`, or if transformers' BERT cannot compute it."""
     if target is not None:
         return start_from(family, target, where)
     if exported:

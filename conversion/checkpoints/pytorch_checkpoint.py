@@ -180,7 +180,7 @@ def _set_pooler_fields(
     """Set a RoFormer's fields that describe its pooler; return the name of its class.
 
     The roformer package 0.4.3 has no fields for the existence of a pooler and for UniLM's mask. Only a request leaves
-    out a pooler whose activation nobody names: it may be RoFormer-Sim's, with UniLM's mask.
+    out a pooler whose activation is not stated: it may be RoFormer-Sim's, with UniLM's mask.
     """
     if not _has_pooler(source):
         return architecture

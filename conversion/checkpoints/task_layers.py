@@ -26,15 +26,15 @@ CLASSIFICATION, TRIPLET, TOKENS = "classification", "triplet", "tokens"
 POOLERS = {"pooler": "tanh", "linear-pooler": "linear"}
 HEADS = (AUTO, CLASSIFICATION, *POOLERS, TRIPLET, TOKENS, NONE)
 
-_OTHER = "other"  # a layer that no class here supports
+_OTHER = "other"  # a layer that the classes here do not support
 _POOLER = "bert/pooler/dense"
 _LANGUAGE_MODEL = "cls/predictions/"
 _CLASSES = {"roformer": "RoFormer", "bert": "Bert", "nezha": "Nezha"}  # prefixes of class names
 _BERTS = ("wobert", "wonezha")  # families whose pooler is BERT's, with tanh
 _SIMS = ("sim", "simbert")  # families whose pooler is linear and belongs to the family
 _OVER = {CLASSIFICATION: "over [CLS]", TRIPLET: "over the masked mean", TOKENS: "over every token"}
-# Classes of layers for which --head must say what they do: bert4keras' examples pick [CLS] by a Lambda, and tf.keras
-# makes a SlicingOpLambda of `bert.output[:, 0]`. Files of weights alone have no classes ("").
+# Classes of layers that do not show what they do, so --head must: bert4keras' examples pick [CLS] by a Lambda, and
+# tf.keras makes a SlicingOpLambda of `bert.output[:, 0]`. Files of weights alone have no classes ("").
 _UNKNOWN = ("", "Lambda", "TFOpLambda", "SlicingOpLambda", "Activation", "Softmax")
 
 
@@ -124,7 +124,7 @@ class Task:
         remedy = "--head none leaves it out"
         if self.kind == CLASSIFICATION and not self.over_pooler:
             remedy = "--head tokens makes it a token-classification head, whose logits at [CLS] are the same"
-        raise CheckpointError(f"{where} is a {family.title}, for which no class computes {self.title}; {remedy}")
+        raise CheckpointError(f"{where} is a {family.title}, and {self.title} is not supported on it; {remedy}")
 
     @property
     def title(self) -> str:
@@ -176,7 +176,7 @@ def find_task(source: Source, choice: str = AUTO) -> Task:
     layers = [layer for layer in model.task_layers if layer.weights] if model else []
     if not layers and choice != NONE:
         check_no_choice(choice, source.path)
-    # RoFormer-V2's language-model head has no weights of its own, by which it could be recognised.
+    # RoFormer-V2's language-model head has no weights of its own, so the variables do not show it.
     is_v2 = not any(name.startswith("bert/encoder/layer_") and name.endswith("/bias") for name in source.entries)
     has_pooler = any(name.startswith(_POOLER) for name in source.entries)
     if model is None:
@@ -240,7 +240,7 @@ def _application(
     if pooler is not None and (layer.inputs is None or below is None):
         if choice not in POOLERS:
             raise CheckpointError(
-                f"{source.path} does not say whether {pooler.name} feeds {layer.name}, and with which activation: use "
+                f"{source.path} does not say whether {pooler.name} feeds {layer.name}, or what its activation is: use "
                 "--head pooler (with tanh, with_pool=True), --head linear-pooler (with_pool='linear') or --head none"
             )
         below, activation = pooler, POOLERS[choice]

@@ -132,7 +132,7 @@ OPTIMISER, AVERAGES, SCALARS = "optimiser state", "moving averages of the weight
 
 
 def extra(name: str, entries: Mapping[str, Tensor]) -> str | None:
-    """Return the kind of a variable that no model needs, given all `entries` of its file, or None for other variables.
+    """Return the kind of a variable that models do not need, else None. `entries` are all of its file.
 
     A variable of any name below another one, and of its shape, was made by an optimiser for that one.
     """
@@ -153,7 +153,7 @@ def extra(name: str, entries: Mapping[str, Tensor]) -> str | None:
 
 
 def _is_of_training(entry: Tensor) -> bool:
-    """Return whether a tensor is a single integer, which no weight is, or a single number with a name of training's."""
+    """Return whether a tensor is a single integer, or a single number with a name of training's. Weights are not."""
     return entry.shape == () and (entry.dtype.startswith("int") or _SCALAR.fullmatch(entry.name) is not None)
 
 

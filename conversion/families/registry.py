@@ -61,9 +61,9 @@ class Choice:
     is_by_name: bool = False
 
     def check_mask(self, kind: Family, where: str) -> None:
-        """Raise CheckpointError if no model of the family `kind`, as which it is to be written, has the mask.
+        """Raise CheckpointError if the checkpoint's mask does not exist in `kind`, the family of the new model.
 
-        A name alone cannot give a family another mask than its own.
+        The name of a folder or archive alone cannot give a family another mask than its own.
         """
         if self.mask in (None, kind.mask):
             return

@@ -53,7 +53,7 @@ class Signs:
 def read_signs(settings: Settings, own: Mapping[str, object], name: str) -> Signs:
     """Return the signs of a configuration and of a name.
 
-    `own` has the fields that only this package writes. Raises CheckpointError if a field has a value of no meaning.
+    `own` has the fields that only this package writes. Raises CheckpointError if a field has an unknown value.
     """
     fields = {**settings.ignored, **own}
     signs = Signs(name=_words(name, WORDS, f"its name, {name}, says"))

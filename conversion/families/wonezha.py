@@ -11,7 +11,7 @@ from .bert_weights import bert_weights
 from .family import POOLER, RELATIVE, Config, Family, Weight
 from .wobert import bert_fields
 
-MAX_RELATIVE_POSITION = 64  # bert4keras' value, which is in no file
+MAX_RELATIVE_POSITION = 64  # bert4keras' value; the files do not have it
 # Keras saves this table with the weights, although it is computed and never trained.
 RELATIVE_POSITIONS = "bert/embeddings/relative_position_embeddings"
 TOLERANCE = 1e-4  # Keras' own table comes from angles in float32

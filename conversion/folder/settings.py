@@ -56,7 +56,7 @@ class Settings:
 
 
 def read_fields(path: Path, default: dict | None = None, encoding: str = "utf-8-sig") -> dict:
-    """Return the fields of a JSON file as `reading.read_json` does; raise CheckpointError if it holds no object."""
+    """Return the fields of a JSON file as `reading.read_json` does; raise CheckpointError if that fails."""
     try:
         return read_json(path, default, encoding=encoding)
     except ValueError as error:

@@ -7,7 +7,7 @@ from modeling_roformer.files.reading import read_json
 
 from ..errors import CheckpointError
 
-# PyTorch's weights, in the order in which transformers prefers them; a folder with several has the same model twice.
+# PyTorch's weights; transformers prefers the earlier ones. A folder with several has the same model twice.
 PYTORCH = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 PYTORCH_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth")  # of files that may have any name
 
@@ -27,7 +27,7 @@ def is_pytorch(path: Path) -> bool:
 
 
 def read_index(path: Path) -> dict[str, str]:
-    """Return name of each tensor -> its file; raise CheckpointError if the index has no such map."""
+    """Return name of each tensor -> its file; raise CheckpointError if the index lacks it."""
     places = read_json(path).get("weight_map")
     if not places:
         raise CheckpointError(f"{path} has no weight_map, so it is not a weights index")

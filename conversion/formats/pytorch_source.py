@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _SAFETENSORS = {dtype.safetensors: name for name, dtype in DTYPES.items()}
 # What DataParallel, Lightning's modules and torch.compile put before the name of every tensor.
 WRAPPERS = ("module.", "model.", "_orig_mod.")
-# The names under which scripts of training, Lightning's among them, save a state dict beside the state of training.
+# Scripts of training, such as Lightning's, save a state dict under these names, beside the state of training.
 INSIDE = ("state_dict", "model_state_dict", "model")
 
 

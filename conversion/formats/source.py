@@ -52,7 +52,7 @@ class Source:
 
 
 class WithZeros(Source):
-    """A source with one more tensor, which is in no file: all its values are zero, as in a layer that a model lacks."""
+    """A source with one more tensor, not in its files: all its values are zero, as in a layer that a model lacks."""
 
     def __init__(self, source: Source, name: str, dtype: str, shape: tuple[int, ...]):
         self.path, self.source = source.path, source

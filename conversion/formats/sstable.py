@@ -86,7 +86,7 @@ def write_table(path: Path, entries: Iterable[tuple[bytes, bytes]]) -> None:
 
 
 def _successor(key: bytes) -> bytes:
-    """Return a short key that is not before `key`, with which TensorFlow ends its index block."""
+    """Return a short key that is not before `key`. TensorFlow ends its index block with it."""
     rest = key.lstrip(b"\xff")
     return key[: len(key) - len(rest)] + bytes([rest[0] + 1]) if rest else key
 

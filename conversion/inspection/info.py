@@ -1,6 +1,6 @@
 """Describe a checkpoint without loading it: configuration, vocabulary, headers of the weights, and the card's facts.
 
-Tensor data is not read, except for the few bytes in which a tf.keras checkpoint keeps the names of its layers.
+Tensor data is not read, except for the few bytes with the names of a tf.keras checkpoint's layers.
 folder_info.py describes folders, hub_info.py repositories.
 """
 
@@ -18,7 +18,7 @@ def info(where: str | Path, *, revision: str | None = None, token: str | None = 
 
     Args:
         where: a saved model's folder, a legacy checkpoint's folder or .zip (its data files may be missing), or the name
-            of a repository on the Hub, of which only configuration, vocabulary, card and headers are fetched.
+            of a repository on the Hub. Only its configuration, vocabulary, card and headers are fetched.
         revision: branch, tag or commit of the repository.
         token: if None, the one from HF_TOKEN or `hf auth login`.
 

@@ -324,7 +324,7 @@ def test_a_field_of_a_wrong_type_is_one_sentence(file, field, tmp_path, converte
 
 @pytest.mark.parametrize("value", [[16], {"a": 1}, True, "RoFormerForMaskedLM"])
 def test_classes_of_a_wrong_type_are_one_sentence(value, tmp_path, converted):
-    """Of an export, and of a PyTorch folder, which is described without them."""
+    """An export is refused, and a PyTorch folder is described without them."""
     export_tf(converted("word"), tmp_path / "exported")
     edit_config(tmp_path / "exported", architectures=value)
     with refused(CheckpointError, "bert_config.json", "architectures", json.dumps(value)):
