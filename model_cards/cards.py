@@ -27,6 +27,10 @@ CHARACTERS = "Every Chinese character is a token; there is no word segmentation.
 PARTS = ("license", "language", "title", "training", "results", "place", "pairs", "tokenizer")
 NOT_PUBLISHED = "Not published."
 OWNER = '\nThe owner of the checkpoint can replace "not published" by what is missing there.'
+LOAD_REPORT = (
+    " The load report of plain\ntransformers lists `roformer.encoder.embed_positions.weight` as missing. This is"
+    " expected, and the numbers are right:\ntransformers computes this table itself."
+)
 NO_KIND = "A checkpoint of a kind that modeling-roformer does not support."
 
 
@@ -150,6 +154,7 @@ def generic_card(name: str, config: dict, word_level: bool, rows: dict[str, obje
     }
     known = {name: value for name, value in fields.items() if value is not None}
     block = yaml.safe_dump(known, sort_keys=False, allow_unicode=True).rstrip()
+    loads = rows.get("loads with") or loads_with(config, why_package_is_needed(config))
     body = Template((CARDS / "template.md").read_text(encoding="utf-8")).substitute(
         title=cell(metadata["title"] or name),
         summary=kind.summary if kind else NO_KIND,
@@ -157,7 +162,8 @@ def generic_card(name: str, config: dict, word_level: bool, rows: dict[str, obje
         training=metadata["training"] or NOT_PUBLISHED,
         results=metadata["results"] or NOT_PUBLISHED,
         usage=example(metadata["place"] or name, config, word_level, bool(metadata["pairs"])),
-        loads_with=rows.get("loads with") or loads_with(config, why_package_is_needed(config)),
+        loads_with=loads,
+        report=LOAD_REPORT if config.get("model_type") == "roformer" and "plain transformers" in loads else "",
         length=kind.length if kind else "The maximum length of its inputs is not published.",
         unit=f"\n- {note_on_words(tokenizer, word_level)}" if unit else "",
         citation=(kind or KINDS["roformer"]).citation,

@@ -28,7 +28,7 @@ DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat1
 def measure(directory: str | Path, word_level: bool) -> dict[str, object]:
     """Return the facts of a saved model: kind, parameters, dtype, how it loads, and size and SHA-256 of its weights.
 
-    With them is `tokenizer`, the content of tokenizer_config.json, by which `card_for` says how texts are segmented.
+    `tokenizer` is the content of tokenizer_config.json. `card_for` reads from it how texts are segmented.
 
     Raises SafetensorError or OSError if a file cannot be read, ValueError if a shard is missing.
 

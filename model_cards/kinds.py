@@ -161,7 +161,7 @@ def size_of(config: dict, name: str) -> object:
 
 
 def architecture_of(config: dict) -> str | None:
-    """Return the class from which the checkpoint was saved; None if the config names no class."""
+    """Return the class that saved the checkpoint; None if the config names no class."""
     named = config.get("architectures")
     return named[0] if isinstance(named, list) and named and isinstance(named[0], str) else None
 

@@ -30,7 +30,7 @@ PIPELINE = """from transformers import pipeline
 # The folder, or its name on the Hub.
 run = pipeline("{pipeline}", model={name})
 print(run({arguments}))"""
-# Examples of the tasks for which transformers has no pipeline.
+# Examples of the tasks that have no pipeline in transformers.
 MULTIPLE_CHOICE = """from transformers import AutoModelForMultipleChoice
 
 model = AutoModelForMultipleChoice.from_pretrained({name})"""

@@ -110,7 +110,7 @@ class RoFormerSelfAttention(MultiHeadAttention):
     Other kinds of self-attention are subclasses.
     """
 
-    # Whether each pair of tokens has a score, so that a mask can exclude pairs, and a cache has each token.
+    # Whether each pair of tokens has a score. Then a mask can exclude pairs, and a cache has each token.
     computes_pairs = True
     cache_class: type[Cache] = Cache  # class of the caches that `forward` takes
 

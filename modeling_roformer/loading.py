@@ -31,8 +31,8 @@ class ShapeMismatchError(ValueError, RuntimeError):
 
 
 class LoadedWhole(Model):
-    """Mixin, listed before `PreTrainedModel`: a backbone is never filled with random weights, nor with outdated
-    ones."""
+    """Mixin, listed before `PreTrainedModel`: loading never leaves random or outdated weights in the
+    backbone."""
 
     if TYPE_CHECKING:
         config_class: type[PreTrainedConfig]

@@ -83,12 +83,12 @@ def _copy(file: RepoFile, snapshot: Path, folder: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     cached = snapshot / file.path
     shutil.copyfile(cached, target)
-    # In the cache, a link points to a file that is named by the checksum with which the Hub sent it.
+    # In the cache, a link points to a file that is named by the checksum that the Hub sent.
     if not {file.blob_id, cached.resolve().name} & set(checksums(target)):
         cached.resolve().unlink()
         cached.unlink(missing_ok=True)
         raise HubError(
-            f"{file.path} does not have the checksum {file.blob_id}, with which the Hub lists it; it was removed from "
+            f"{file.path} does not have the checksum {file.blob_id} that the Hub lists; it was removed from "
             "the cache, so pull again"
         )
 

@@ -11,7 +11,7 @@ from modeling_roformer.output.console import hidden, sentence_of
 
 LOG_IN = "log in with `hf auth login`, or set HF_TOKEN to a token that may {verb}"
 _MAY_PASS = (None, 429, 500, 502, 503, 504)  # None for a connection that was refused or cut
-# The base of all errors of httpx, on which huggingface_hub 1 is built, or of httpx2, for huggingface_hub 2.
+# The base of all errors of httpx, which huggingface_hub 1 uses, or of httpx2, which huggingface_hub 2 uses.
 _HTTPError = HfHubHTTPError.__bases__[0]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from modeling_roformer.files.reading import read_json
 
-# `pipeline` looks for the model of a custom task among transformers' own Auto classes, none of which is for triplets.
+# `pipeline` looks for the model of a custom task among transformers' own Auto classes. None is for triplets.
 # This one is unused: RoFormer has no such head.
 AUTO_CLASS_FOR_TRIPLETS = "AutoModelForNextSentencePrediction"
 
@@ -24,7 +24,7 @@ def files_with_code(directory: str | Path) -> dict[str, bytes]:
     These are the Python files, and config.json and tokenizer_config.json with `auto_map`, which replace the folder's
     own. `auto_map` has every Auto class that this package supports, whatever the folder holds: for any other,
     transformers would silently use its own class. Only the folder of a model for triplets has the class for triplets,
-    of which transformers has none, and its pipeline; only that of a model with linear attention has its code.
+    which transformers lacks, and its pipeline; only that of a model with linear attention has its code.
 
     Raises:
         ValueError: the folder's model is not one that this package computes.

@@ -18,7 +18,7 @@ from .published_content import CARD, INDEX, TOKENIZER, VOCABULARY, WEIGHTS, publ
 
 logger = logging.getLogger(__name__)
 WAITS = (2, 8)  # seconds before the second and the third try
-# A weight file, of which there may be shards and variants (model.fp16.safetensors), or the index of shards.
+# A weight file, also a shard or a variant (model.fp16.safetensors), or the index of shards.
 _WEIGHTS = re.compile(r"(.*/)?model((\.[^/]+?)?(-\d{5}-of-\d{5})?\.safetensors|\.safetensors\.index(\.[^/]+)?\.json)")
 _SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 # Graphs that `roformer export-onnx`, optimum and sentence-transformers make of weights, with their data.
@@ -178,7 +178,7 @@ def _outdated_tokenizer(there: Iterable[str], written: Collection[str]) -> list[
 
 
 def _has_new_weights(files: Mapping[str, Path | bytes], there: Iterable[RepoFile | RepoFolder]) -> bool:
-    """Return whether the weights in `files`, or the graphs of a folder without weights, are others than those there."""
+    """Return whether the weights in `files` differ from those there; of a folder without weights, the graphs."""
     ids = {file.path: file.blob_id for file in there if isinstance(file, RepoFile)}
     paths = {name: path for name, path in files.items() if isinstance(path, Path)}
     weights = [name for name in paths if name == WEIGHTS or _SHARD.fullmatch(name)]
@@ -187,9 +187,9 @@ def _has_new_weights(files: Mapping[str, Path | bytes], there: Iterable[RepoFile
 
 
 def _replaced(there: Iterable[str], written: Collection[str]) -> list[str]:
-    """Return the weight files that those in `written` replace: of the same folder and variant, and not written again.
+    """Return the weight files of the same folder and variant that those in `written` replace.
 
-    Of a single file and shards, transformers loads the single file. An index without shards replaces nothing:
+    If there are a single file and shards, transformers loads the single file. An index without shards replaces nothing:
     transformers uses the same name for the index of an adapter's shards.
     """
 

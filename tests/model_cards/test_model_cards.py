@@ -597,3 +597,10 @@ def test_a_folder_without_a_saved_model_is_named(folder, spoil, facts):
     spoil(folder)
     with refused(ValueError, *[fact.format(folder) for fact in facts]):
         write_card(folder)
+
+
+@pytest.mark.parametrize(("fields", "is_listed"), [({}, True), ({"norm_type": "rms_norm"}, False)])
+def test_the_card_says_that_the_missing_table_of_positions_is_expected(fields, is_listed):
+    """transformers' own load report lists its table of positions, in red."""
+    config = json.loads(modeling_roformer.RoFormerConfig(**fields).to_json_string())
+    assert ("encoder.embed_positions.weight" in card_for("model", config, False)) == is_listed
