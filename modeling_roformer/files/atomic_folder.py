@@ -162,13 +162,26 @@ def temporary_sibling(path: Path) -> Iterator[Path]:
             lock = lock_folder(leftover)
             shutil.rmtree(leftover, ignore_errors=True)
             os.close(lock)
-    folder, lock = path.with_name(f"{start}{secrets.token_hex(4)}.unfinished"), None
-    folder.mkdir()
+    folder, lock = _locked_folder(path, start)
     try:
-        with suppress(OSError):  # a file system without locks, where leftovers stay
-            lock = lock_folder(folder)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         if lock is not None:
             os.close(lock)
+
+
+def _locked_folder(path: Path, start: str) -> tuple[Path, int | None]:
+    """Make a folder next to `path`; return it with its lock, which is None on a file system without locks."""
+    while True:
+        folder = path.with_name(f"{start}{secrets.token_hex(4)}.unfinished")
+        folder.mkdir()
+        try:
+            lock = lock_folder(folder)
+        except (BlockingIOError, FileNotFoundError):  # another process took it for a leftover before it was locked
+            continue
+        except OSError:
+            return folder, None
+        if folder.exists():
+            return folder, lock
+        os.close(lock)
