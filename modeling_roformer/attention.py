@@ -219,10 +219,13 @@ class RoFormerCrossAttention(MultiHeadAttention):
 
 def make_source_mask(call: "Call", hidden_states: torch.Tensor) -> torch.Tensor | None:
     """Return the mask of cross-attention; None if nothing is masked."""
-    if call.encoder_attention_mask is None:
+    mask = call.encoder_attention_mask
+    if mask is None:
         return None
+    if mask.ndim == 4:
+        return _to_kernel_mask(call.config, hidden_states, mask)
     kwargs = {"encoder_hidden_states": call.encoder_hidden_states, "allow_is_bidirectional_skip": False}
-    return create_bidirectional_mask(call.config, hidden_states, call.encoder_attention_mask, **kwargs)
+    return create_bidirectional_mask(call.config, hidden_states, mask, **kwargs)
 
 
 def check_kernel(module: MultiHeadAttention, implementation: str, query: torch.Tensor) -> None:
@@ -280,6 +283,7 @@ def _to_kernel_mask(config: RoFormerConfig, hidden_states: torch.Tensor, attenti
     if "flex" in implementation and not isinstance(attention_mask, torch.Tensor):
         return attention_mask
     if attention_mask.is_floating_point():
-        return attention_mask.to(dtype)
+        # A row of -inf alone, as the least float32 becomes in half precision, has a softmax of NaN.
+        return attention_mask.to(dtype).clamp(min=torch.finfo(dtype).min)
     keep = attention_mask.bool()
     return keep if implementation == "sdpa" else ~keep * torch.tensor(torch.finfo(dtype).min, dtype=dtype)

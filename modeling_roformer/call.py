@@ -111,6 +111,8 @@ def read_call(
         raise ValueError("encoder_hidden_states needs a model with cross-attention: set add_cross_attention=True")
     if not has_source:  # an encoder ignores a source, as in transformers
         encoder_hidden_states = encoder_attention_mask = None
+    if encoder_attention_mask is not None and encoder_attention_mask.ndim != 4:
+        check_shape("encoder_attention_mask", encoder_attention_mask, encoder_hidden_states.shape[:2])
     cache, texts = past_key_values, None
     if position_ids is not None or options:
         cache = given_cache(cache, options)

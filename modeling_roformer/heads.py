@@ -131,11 +131,12 @@ def select_labelled(
 
 
 def mean_over_tokens(hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-    """Return the mean of hidden states (b, s, hidden_size) over each text's tokens, no padding: (b, hidden_size)."""
+    """Return the mean of hidden states (b, s, hidden_size) over each text's tokens, no padding: (b, hidden_size).
+    It is 0 for a row of padding alone."""
     if attention_mask is None:
         return hidden_states.mean(dim=1)
     is_token = (attention_mask != 0).to(hidden_states.device, torch.promote_types(hidden_states.dtype, torch.float32))
-    weights = is_token / is_token.sum(dim=-1, keepdim=True)
+    weights = is_token / is_token.sum(dim=-1, keepdim=True).clamp(min=1)
     # As a product, which accumulates in float32: the sum over thousands of tokens could leave float16's range.
     return (weights[:, None].to(hidden_states.dtype) @ hidden_states).squeeze(1)
 
@@ -385,22 +386,25 @@ class RoFormerForSequenceClassification(RoFormerHead):
 
     def loss_of(self, logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch=None) -> torch.Tensor:
         """Return the loss of `config.problem_type`, a mean over texts, and over a text's labels if it has several."""
-        labels = labels.to(logits.device)
-        if self.config.problem_type is None:
+        labels, problem_type = labels.to(logits.device), self.config.problem_type
+        if problem_type is None:
             if self.num_labels == 1:
-                self.config.problem_type = "regression"
+                problem_type = "regression"
             elif labels.dtype in (torch.long, torch.int):
-                self.config.problem_type = "single_label_classification"
+                problem_type = "single_label_classification"
             else:
-                self.config.problem_type = "multi_label_classification"
-        if self.config.problem_type == "single_label_classification":
+                problem_type = "multi_label_classification"
+        if problem_type == "single_label_classification":
             check_shape("labels", labels, logits.shape[:1], (len(logits), 1))
-            return mean_cross_entropy(logits, labels, num_items_in_batch)
-        function = F.binary_cross_entropy_with_logits
-        if self.config.problem_type == "regression":
+            loss = mean_cross_entropy(logits, labels, num_items_in_batch)
+        elif problem_type == "regression":
             check_shape("labels", labels, logits.shape, *([logits.shape[:1]] if self.num_labels == 1 else []))
-            function, labels = F.mse_loss, labels.view_as(logits).to(logits.dtype)
-        return mean_loss(function, num_items_in_batch, logits, labels)
+            loss = mean_loss(F.mse_loss, num_items_in_batch, logits, labels.view_as(logits).to(logits.dtype))
+        else:
+            check_shape("labels", labels, logits.shape)
+            loss = mean_loss(F.binary_cross_entropy_with_logits, num_items_in_batch, logits, labels)
+        self.config.problem_type = problem_type  # labels that do not fit decide nothing
+        return loss
 
 
 class RoFormerForTokenClassification(RoFormerHead):
@@ -575,6 +579,9 @@ class RoFormerForMultipleChoice(RoFormerHead):
         examples, choices = check_tokens(input_ids, inputs_embeds, ("batch", "choices")).shape[:2]
         check_class_labels(labels, examples, choices)
         reads_padding = getattr(self.config, "summary_type", "last") != "first"  # as in transformers
+        others = {"attention_mask": attention_mask, "token_type_ids": token_type_ids, "position_ids": position_ids}
+        for name, tensor in others.items():
+            check_shape(name, tensor, (examples, choices, *(() if tensor is None else tensor.shape[2:])))
         *inputs, position_ids = flatten_examples(input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)
         outputs = self.base_outputs(*inputs, position_ids=position_ids, reads_padding=reads_padding, **kwargs)
         logits = self.logits_of(outputs, inputs[1]).view(-1, choices)

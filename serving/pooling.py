@@ -117,8 +117,6 @@ def pool(
     if pooling == "cls":  # the first token after the prompt; of a text without such, its first
         return states[torch.arange(len(states), device=states.device), mask.argmax(dim=1)]
     means, count = mean_over_tokens(states, mask), mask.sum(dim=1, keepdim=True)
-    if prompt_length:
-        means = means.where(count > 0, 0)  # as sentence-transformers does
     return means * count.sqrt().to(means.dtype) if pooling == SQRT else means
 
 

@@ -67,6 +67,56 @@ def test_masks_of_four_dimensions(implementation, form, batch):
     torch.testing.assert_close(found, torch.cat([first, second], dim=1), atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("excluded", [-torch.inf, torch.finfo(torch.float32).min, -1e9])
+def test_an_added_mask_may_leave_a_token_nothing_to_see(excluded, dtype, implementation, batch):
+    """Padding on the left sees no token before it, and each token after it what the boolean mask lets it see."""
+    keep = torch.ones(24, 24, dtype=torch.bool).tril()
+    keep[:, :4] = False
+    keep = keep.expand(2, 1, 24, 24)
+    model = make_model(implementation).to(dtype)
+    with torch.no_grad():
+        added = torch.zeros(keep.shape).masked_fill(~keep, excluded)
+        found = model(batch["input_ids"], attention_mask=added).last_hidden_state
+        expected = model(batch["input_ids"], attention_mask=keep).last_hidden_state
+    assert found.isfinite().all()
+    torch.testing.assert_close(found[:, 4:], expected[:, 4:])
+
+
+SOURCE = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("form", [torch.bool, torch.long, torch.float32])
+def test_masks_of_four_dimensions_for_a_source(form, implementation, batch):
+    model = small_model(attn_implementation=implementation, is_decoder=True, add_cross_attention=True)
+    ids, states = batch["input_ids"], torch.randn(2, 5, 32)
+    mask = SOURCE[:, None, None].expand(2, 1, 24, 5)
+    mask = torch.zeros(mask.shape).masked_fill(mask == 0, -torch.inf) if form == torch.float32 else mask.to(form)
+    with torch.no_grad():
+        expected = model(ids, encoder_hidden_states=states, encoder_attention_mask=SOURCE).last_hidden_state
+        found = model(ids, encoder_hidden_states=states, encoder_attention_mask=mask).last_hidden_state
+    torch.testing.assert_close(found, expected)
+
+
+def test_texts_may_share_one_source(batch):
+    model = small_model(is_decoder=True, add_cross_attention=True)
+    ids, states = batch["input_ids"], torch.randn(1, 5, 32)
+    with torch.no_grad():
+        found = model(ids, encoder_hidden_states=states, encoder_attention_mask=SOURCE[:1]).last_hidden_state
+        expected = model(ids, encoder_hidden_states=states[:, :3]).last_hidden_state
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (2, 4), (2, 6), (5,), (2, 24, 5)])
+def test_the_mask_of_a_source_has_its_shape(shape, batch):
+    model = small_model(is_decoder=True, add_cross_attention=True)
+    source = {"encoder_hidden_states": torch.randn(2, 5, 32), "encoder_attention_mask": torch.zeros(shape)}
+    with refused(ValueError, "encoder_attention_mask", shape, (2, 5)):
+        model(batch["input_ids"], **source)
+
+
 OTHER_SHAPES = {
     "attention_mask": [(2, 23), (2, 25), (1, 24), (2, 1, 24, 23), (2, 24, 24), (3, 1, 24, 24), (2, 3, 24, 24), (24,)],
     "position_ids": [(2, 23), (3, 24), (24,), (2, 24, 1)],

@@ -134,6 +134,23 @@ def test_choices_out_of_range():
         model(IDS[None].expand(2, 2, 4), labels=torch.tensor([0, 2]))
 
 
+@pytest.mark.parametrize("name", ["attention_mask", "token_type_ids", "position_ids"])
+@pytest.mark.parametrize("shape", [(3, 2, 4), (6, 1, 4), (6, 4)])
+def test_arguments_of_choices_are_in_the_order_of_the_ids(name, shape):
+    """Each of these has as many rows as the ids."""
+    with refused(ValueError, name, shape):
+        make_model("RoFormerForMultipleChoice")(torch.ones(2, 3, 4).long(), **{name: torch.ones(shape).long()})
+
+
+def test_labels_that_do_not_fit_decide_no_problem_type():
+    model = ours.RoFormerForSequenceClassification(small_config(num_labels=3))
+    for labels in (torch.tensor([0.0, 2.0]), torch.tensor([[0, 1, 1], [1, 0, 0]])):
+        with refused(ValueError, "labels", tuple(labels.shape)):
+            model(IDS, labels=labels)
+    model(IDS, labels=torch.tensor([0, 2]))
+    assert model.config.problem_type == "single_label_classification"
+
+
 def test_labels_that_do_not_count_are_no_error():
     config = small_config(**FIELDS)
     labels = torch.full_like(IDS, -100)

@@ -87,6 +87,19 @@ def test_padding_changes_nothing(scorer):
         torch.testing.assert_close(alone[0], logits[i], atol=1e-9, rtol=0)
 
 
+@pytest.mark.parametrize("scorer", ["cross", "bi"])
+def test_a_row_of_padding_alone_gives_no_nan(scorer):
+    """One NaN in a batch would make all weights NaN."""
+    model, batch = make_model(scorer), make_batch(texts_for(scorer))
+    expected = model(**batch).logits
+    batch["attention_mask"][0, -1] = 0
+    batch["labels"] = torch.tensor([0, 1, 0])
+    outputs = model(**batch)
+    outputs.loss.backward()
+    assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in model.parameters())
+    torch.testing.assert_close(outputs.logits[1:], expected[1:])
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_the_mean_of_a_long_text_stays_in_the_range_of_half_precision(dtype):
     model = make_model("bi", rope_parameters=None).to(dtype)
