@@ -159,7 +159,7 @@ def test_a_padded_batch_equals_its_texts(encoding, side, implementation):
         alone = model(text[None], decoder_input_ids=target[None])
         place = decoder["decoder_attention_mask"][row].bool()
         # Rotary positions count padding on the left, and cosines and sines are float32 in any dtype.
-        assert_close(batch.logits[row, place], alone.logits[0], atol=1e-9 if encoding == "sinusoidal" else 1e-6)
+        assert_close(batch.logits[row, place], alone.logits[0], atol=1e-9 if encoding == "sinusoidal" else 1e-5)
 
 
 @torch.no_grad()
