@@ -4,6 +4,7 @@ Classes and keys stay the same. The class that the configuration names is create
 expected weights, so any RoFormer, BERT or NEZHA head is converted without a list of heads.
 """
 
+import json
 import re
 from functools import partial
 from pathlib import Path
@@ -18,13 +19,14 @@ from modeling_roformer.saved_fields import MODEL_TYPES
 from modeling_roformer.tokenization.tokenizer import RoFormerTokenizer
 
 from ..errors import CheckpointError
-from ..families import roformer_sim, simbert, wobert
+from ..families import roformer_gpt, roformer_sim, simbert, wobert
 from ..families.family import Weight
 from ..families.registry import AUTO, FAMILIES
 from ..families.roformer_start import NOTE
 from ..families.roformer_v1 import PLAIN_TRANSFORMERS_POSITIONS
 from ..families.signs import check_application
 from ..folder.legacy_folder import TOKENIZER, LegacyFiles
+from ..folder.saved_tokenizer import CONFIG as TOKENIZER_CONFIG
 from ..folder.saved_tokenizer import read_tokenizer, written_anew
 from ..folder.settings import class_of, read_fields
 from ..folder.vocabulary import Vocabulary
@@ -73,18 +75,28 @@ def read_pytorch(
     source.unwrap()
     fields = read_fields(files.config)
     base = _base(files.config, fields, source)
-    architecture = _architecture(files.config, fields, base, source)
+    architecture = _architecture(files.config, fields, base, source, requested)
     name = _checked_family(requested, _recognise(base, fields, architecture, source), base, source)
     if base == "roformer":
         architecture = _set_pooler_fields(fields, name, requested, architecture, files, source)
+    if name == requested == roformer_gpt.FAMILY.name:
+        _set_causal_mask(files.config, fields)
     config = _config(files.config, base, {**fields, "architectures": [architecture]})
     check_application(files.config, fields)
     changes: dict[str, object] = {}
-    if name == "gpt" and requested == name:
-        changes |= FAMILIES[name].tokenizer(config)
+    # A class of decoders may also have another mask, whose prompts end with [SEP].
+    has_ends = name != roformer_gpt.FAMILY.name or (config.is_decoder and not config.prefix_lm)
+    if has_ends and base == "roformer":
+        stated = read_fields(files.vocab.with_name(TOKENIZER_CONFIG), default={})
+        changes |= {key: value for key, value in FAMILIES[name].tokenizer(config).items() if key not in stated}
     if target is not None:  # a RoFormer has no length limit
         changes["model_max_length"] = VERY_LARGE_INTEGER
     tokenizer = _tokenizer(files, config, changes)
+    if has_ends:
+        ids = {"[CLS]": tokenizer.cls_token_id, "[SEP]": tokenizer.sep_token_id}
+        for field, value in FAMILIES[name].end_ids(ids.get).items():
+            if field not in fields:
+                setattr(config, field, value)
     vocabulary = Vocabulary(files.vocab, tokenizer.get_vocab())
     title, note, written = FAMILIES[name].title_of(vocabulary), None, architecture
     if isinstance(config, RoFormerConfig):
@@ -133,13 +145,13 @@ def _base(path: Path, fields: dict, source: PyTorchSource) -> str:
     return "roformer" if model_type in MODEL_TYPES else model_type
 
 
-def _architecture(path: Path, fields: dict, base: str, source: PyTorchSource) -> str:
+def _architecture(path: Path, fields: dict, base: str, source: PyTorchSource, requested: str) -> str:
     """Return the class that was saved or, if the configuration names none, the class that the tensors belong to."""
     if named := class_of(path, fields):
         return named
     family = MODELS[base]
     if any(name.startswith("cls.predictions.") for name in source.entries):
-        causal = base == "roformer" and fields.get("is_decoder")
+        causal = base == "roformer" and (fields.get("is_decoder") or requested == roformer_gpt.FAMILY.name)
         return f"{family}ForCausalLM" if causal else f"{family}ForMaskedLM"
     parts = ("embeddings", "encoder", "pooler")
     if all(name.removeprefix(f"{base}.").startswith(parts) for name in source.entries):
@@ -198,6 +210,17 @@ def _set_pooler_fields(
         )
     fields["add_pooling_layer"] = True
     return architecture
+
+
+def _set_causal_mask(path: Path, fields: dict) -> None:
+    """Set the field of the mask of a RoFormer-GPT that was requested, if the configuration (`path`) leaves it open."""
+    for name, value in (("is_decoder", True), ("prefix_lm", False)):
+        if fields.get(name) not in (None, value):
+            raise CheckpointError(
+                f'--family gpt says that the mask is causal, but {path} says "{name}": {json.dumps(fields[name])}: '
+                f'leave --family out, or write "{name}": {json.dumps(value)} there'
+            )
+    fields["is_decoder"] = True
 
 
 def _config(path: Path, base: str, fields: dict) -> PreTrainedConfig:

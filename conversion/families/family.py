@@ -39,7 +39,9 @@ class Family:
     """A family of checkpoints, whose models have these `positions` and, without a sign of another, this `mask`.
 
     `fields` returns the fields of the new configuration, whose model_type is `base`; `weights` lists every weight of
-    the model with these fields. `dropped` maps prefixes of variables that are not needed to their kind in the summary.
+    the model with these fields. `ends` maps fields of the first and last token of texts to tokens, for all formats:
+    TensorFlow's configurations have no such fields, and PyTorch's may leave them out. `dropped` maps prefixes of
+    variables that are not needed to their kind in the summary.
     `tokenizer` gives the arguments of the tokenizer. `character_title` is the title of checkpoints whose vocabulary has
     no words. `note` names the result, if it is of another kind. `computed` returns the variables of a source that the
     model computes, with their kind in the summary, and `check_values` raises CheckpointError if their values differ.
@@ -52,12 +54,17 @@ class Family:
     base: str = "roformer"
     positions: str = ROTARY
     mask: str = BIDIRECTIONAL
+    ends: Mapping[str, str | None] = field(default_factory=dict)
     dropped: dict[str, str] = field(default_factory=dict)
     tokenizer: Callable[[Config], dict[str, object]] = lambda config: {}
     character_title: str | None = None
     note: str | None = None
     computed: Callable[[Source, Settings], dict[str, str]] = lambda source, settings: {}
     check_values: Callable[[Source, Settings], None] = lambda source, settings: None
+
+    def end_ids(self, id_of: Callable[[str], int | None]) -> dict[str, int | None]:
+        """Return the fields of `ends` with the ids that `id_of` gives the tokens."""
+        return {name: None if token is None else id_of(token) for name, token in self.ends.items()}
 
     def title_of(self, vocabulary: Vocabulary) -> str:
         """Return the title of a checkpoint of this family with this vocabulary."""

@@ -8,7 +8,7 @@ from .family import CAUSAL, Family
 
 def fields(settings: Settings, vocabulary: Vocabulary) -> dict:
     """Return the configuration's fields of a decoder whose texts begin with [CLS] and end with [SEP]."""
-    ends = {"bos_token_id": vocabulary.id_of("[CLS]"), "eos_token_id": vocabulary.id_of("[SEP]")}
+    ends = FAMILY.end_ids(vocabulary.id_of)
     return roformer_v1.fields(settings, vocabulary, "RoFormerForCausalLM", is_decoder=True, **ends)
 
 
@@ -19,5 +19,6 @@ FAMILY = Family(
     fields=fields,
     weights=roformer_v1.weights,
     mask=CAUSAL,
+    ends={"bos_token_id": "[CLS]", "eos_token_id": "[SEP]"},
     tokenizer=lambda config: {"add_sep_token": False},
 )

@@ -11,9 +11,8 @@ OWN_FIELDS = {"is_decoder": True, "prefix_lm": True, "add_pooling_layer": True, 
 
 def fields(settings: Settings, vocabulary: Vocabulary) -> dict:
     """Return the configuration's fields of a prefix language model whose texts end with [SEP], with a linear pooler."""
-    return roformer_v1.fields(
-        settings, vocabulary, "RoFormerForCausalLM", **OWN_FIELDS, eos_token_id=vocabulary.id_of("[SEP]")
-    )
+    ends = FAMILY.end_ids(vocabulary.id_of)
+    return roformer_v1.fields(settings, vocabulary, "RoFormerForCausalLM", **OWN_FIELDS, **ends)
 
 
 def weights(config: Config) -> list[Weight]:
@@ -22,4 +21,11 @@ def weights(config: Config) -> list[Weight]:
     return [*roformer_v1.weights(config), *pooler]
 
 
-FAMILY = Family(name="sim", title="RoFormer-Sim", fields=fields, weights=weights, mask=UNILM)
+FAMILY = Family(
+    name="sim",
+    title="RoFormer-Sim",
+    fields=fields,
+    weights=weights,
+    mask=UNILM,
+    ends={"eos_token_id": "[SEP]"},
+)

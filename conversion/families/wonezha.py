@@ -22,8 +22,7 @@ def fields(settings: Settings, vocabulary: Vocabulary) -> dict:
     return {
         **bert_fields(settings, vocabulary),
         "max_relative_position": settings.size("max_relative_position", MAX_RELATIVE_POSITION),
-        "bos_token_id": None,
-        "eos_token_id": None,
+        **FAMILY.end_ids(vocabulary.id_of),
         "add_pooling_layer": False,
         "architectures": ["NezhaForMaskedLM"],
     }
@@ -68,6 +67,7 @@ FAMILY = Family(
     weights=weights,
     base="nezha",
     positions=RELATIVE,
+    ends={"bos_token_id": None, "eos_token_id": None},
     dropped=POOLER,
     character_title="NEZHA",
     computed=computed,

@@ -616,6 +616,72 @@ def test_the_family_must_agree(architecture, fields, family, tmp_path):
         assert not AutoTokenizer.from_pretrained(tmp_path / "new").add_sep_token
 
 
+def save_gpt(folder, **fields):
+    """A RoFormer-GPT of PyTorch; the configuration has neither ends of texts nor, unless given, the mask."""
+    model = made(RoFormerForCausalLM, RoFormerConfig(**SIZES, is_decoder=True))
+    ends = dict.fromkeys(("bos_token_id", "eos_token_id"), "missing")
+    return model, save(model, folder, **({"is_decoder": "missing"} | ends | fields))
+
+
+def answers_of(folder):
+    """The mask, the last token and whether prompts end with [SEP], as the converted folder has them."""
+    config, tokenizer = AutoConfig.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    return config.is_decoder, config.bos_token_id, config.eos_token_id, tokenizer("明月").input_ids[-1] == 3
+
+
+BARE = dict.fromkeys(("model_type", "architectures"), "missing")
+
+
+@pytest.mark.parametrize(
+    ("fields", "family"),
+    [({"is_decoder": True}, "auto"), ({}, "gpt"), (BARE, "gpt"), (BARE | {"application": "lm"}, "gpt")],
+)
+def test_a_gpt_has_a_causal_mask_and_ends_as_from_tensorflow(fields, family, tmp_path):
+    model, folder = save_gpt(tmp_path / "old", **fields)
+    convert(folder, tmp_path / "new", family=family, verify=True)
+    assert answers_of(tmp_path / "new") == (True, 2, 3, False)
+    ours = assert_same(tmp_path / "new", model.state_dict())
+    later = IDS.clone()
+    later[:, -1] = 9
+    with torch.inference_mode():
+        assert torch.equal(ours(IDS).logits[:, :-1], ours(later).logits[:, :-1])
+    assert ours.generation_config.eos_token_id == 3
+
+
+def test_what_a_gpts_files_state_wins_over_its_family(tmp_path):
+    _, folder = save_gpt(tmp_path / "old", is_decoder=True, bos_token_id=7, eos_token_id=9)
+    tokenizer = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer | {"add_sep_token": True}))
+    for family in ("auto", "gpt"):
+        convert(folder, tmp_path / family, family=family)
+        assert answers_of(tmp_path / family) == (True, 7, 9, True)
+
+
+@pytest.mark.parametrize("fields", [{"is_decoder": False}, {"is_decoder": True, "prefix_lm": True}])
+def test_a_gpt_that_its_configuration_denies(fields, tmp_path):
+    _, folder = save_gpt(tmp_path / "old", **fields)
+    with refused(CheckpointError, "--family gpt", folder / "config.json", list(fields)[-1]):
+        convert(folder, tmp_path / "new", family="gpt")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_roformer_sim_stops_as_from_tensorflow(tmp_path):
+    _, folder = save_sim(tmp_path / "old", activation=None, eos_token_id="missing")
+    convert(folder, tmp_path / "new", family="sim")
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "new").generation_config.eos_token_id == 3
+    _, folder = save_sim(tmp_path / "stated", activation=None, eos_token_id=9)
+    convert(folder, tmp_path / "other", family="sim")
+    assert AutoConfig.from_pretrained(tmp_path / "other").eos_token_id == 9
+
+
+def test_a_nezha_has_no_ends_as_from_tensorflow(tmp_path):
+    kind = modeling_roformer.NezhaForMaskedLM
+    ends = dict.fromkeys(("bos_token_id", "eos_token_id"), "missing")
+    convert(save(made(kind, kind.config_class(**SIZES)), tmp_path / "old", **ends), tmp_path / "new")
+    config = AutoConfig.from_pretrained(tmp_path / "new")
+    assert (config.bos_token_id, config.eos_token_id) == (None, None)
+
+
 def test_prefix_lm_alone_is_unilms_mask_in_a_roformer_only(tmp_path):
     for kind, config, right, wrong in (
         (RoFormerForMaskedLM, RoFormerConfig(**SIZES, prefix_lm=True), "unilm", "encoder"),
