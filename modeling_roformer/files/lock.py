@@ -35,18 +35,33 @@ def only_writer(path: str | Path, error: type[Exception]) -> Iterator[None]:
     """
     path = Path(path)
     is_new, lock = not path.exists(), None
-    path.mkdir(parents=True, exist_ok=True)
-    try:
-        lock = lock_folder(path.resolve())  # a link cannot be locked, its target can
-    except BlockingIOError:
-        raise error(f"{path} is being written by another process: wait until it has ended") from None
-    except OSError:  # a file system without locks
-        pass
+    while True:
+        path.mkdir(parents=True, exist_ok=True)
+        folder = path.resolve()  # a link cannot be locked, its target can
+        try:
+            lock = lock_folder(folder)
+        except BlockingIOError:
+            raise error(f"{path} is being written by another process: wait until it has ended") from None
+        except FileNotFoundError:
+            continue
+        except OSError:  # a file system without locks
+            break
+        if _is_at(folder, lock):
+            break
+        os.close(lock)  # the folder was empty, and another process removed it before it was locked
     try:
         yield
     finally:
-        if lock is not None:
-            os.close(lock)
         if is_new:
             with suppress(OSError):  # the folder is not empty
                 path.rmdir()
+        if lock is not None:
+            os.close(lock)
+
+
+def _is_at(folder: Path, descriptor: int) -> bool:
+    """Return whether an open folder is still the one at a path."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), folder.stat())
+    except FileNotFoundError:
+        return False
