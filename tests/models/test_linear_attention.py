@@ -115,9 +115,12 @@ def written_out(model, hidden_states, name, direction, attention_mask=None, rota
     for i in range(b):
         keep = None if attention_mask is None else attention_mask[i].bool()
         visible = visible_pairs(s, direction, keep)
+        # Where more than the differences of positions matters, they are counted from the first token after padding.
+        start = int(keep.int().argmax()) if keep is not None and (value or name == "favor before") else 0
+        positions = [max(m - start, 0) for m in range(s)]
         for j in range(h):
-            weights, below = pair_weights(name, q[i, :, j], k[i, :, j], range(s), projection, rotary)
-            values = rotated(v[i, :, j], range(s)) if value else v[i, :, j]
+            weights, below = pair_weights(name, q[i, :, j], k[i, :, j], positions, projection, rotary)
+            values = rotated(v[i, :, j], positions) if value else v[i, :, j]
             out[i, :, j] = (weights * visible) @ values / (below * visible).sum(-1, keepdim=True)
     return out.flatten(-2)
 
