@@ -34,7 +34,17 @@ WRITTEN = (
 )
 # Written by export-tf, into a folder without config.json.
 EXPORTED = ("bert_config.json", "vocab.txt", "*.index", "*.data-?????-of-?????")
+_WEIGHTS = ("*.safetensors", "*.bin", "*.index", "*.weights", "*.h5")
 _PACKAGE = Path(__file__).parents[1]
+
+
+def is_model_folder(folder: Path) -> bool:
+    """Return whether a folder has the configuration and the weights of a model.
+
+    Not config.json alone: many programs have a file of that name.
+    """
+    configuration = any((folder / name).is_file() for name in ("config.json", "bert_config.json"))
+    return configuration and any(any(folder.glob(pattern)) for pattern in _WEIGHTS)
 
 
 def unknown_files(folder: Path, new: Path | None = None) -> list[str]:

@@ -4,13 +4,15 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from .known_files import is_model_folder
+
 
 def require_writable(path: str | Path, force: bool, sources: Iterable[str | Path] = ()) -> None:
     """Raise FileExistsError if a file must not be written at a path.
 
     Args:
         path: the file.
-        force: replace a file that exists. Folders, pipes and devices are never replaced.
+        force: replace a file that exists. Folders, pipes, devices and files of a model are never replaced.
         sources: files that the command reads; they are never replaced.
     """
     path = Path(path)
@@ -20,5 +22,7 @@ def require_writable(path: str | Path, force: bool, sources: Iterable[str | Path
         raise FileExistsError(f"{path} is {'a folder' if path.is_dir() else 'not a regular file'}: name a file")
     if any(os.path.exists(source) and path.samefile(source) for source in sources):
         raise FileExistsError(f"{path} is also an input: name another file")
+    if is_model_folder(path.absolute().parent):
+        raise FileExistsError(f"{path} is in the folder of a model: name a file outside it")
     if not force:
         raise FileExistsError(f"{path} already exists: --force replaces it")

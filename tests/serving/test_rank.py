@@ -246,7 +246,8 @@ def test_an_output_that_would_replace_something_is_refused(run, vectors, tmp_pat
     Path("queries.txt").write_text(QUERY, encoding="utf-8")
     Path("results.jsonl").write_text("of yesterday")
     os.mkfifo("pipe")
-    before = {path: path.read_bytes() for path in vectors.iterdir()}
+    model = tmp_path / "word"
+    before = {path: path.read_bytes() for folder in (vectors, model) for path in folder.iterdir()}
     for query, output, *force in [
         (QUERY, "results.jsonl"),
         (QUERY, tmp_path, "--force"),
@@ -254,10 +255,11 @@ def test_an_output_that_would_replace_something_is_refused(run, vectors, tmp_pat
         ("queries.txt", tmp_path / "queries.txt", "--force"),
         (QUERY, vectors / "000000.parquet", "--force"),
         (QUERY, vectors / "new.jsonl"),
+        (QUERY, model / "config.json", "--force"),
     ]:
         error_of(run, vectors, query, "--output", output, *force, states=[output])
     assert Path("results.jsonl").read_text() == "of yesterday"
-    assert before == {path: path.read_bytes() for path in vectors.iterdir()}
+    assert before == {path: path.read_bytes() for folder in (vectors, model) for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize("top_k", [0, -1])

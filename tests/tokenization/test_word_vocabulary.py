@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -14,6 +15,7 @@ import pytest
 from helpers import command_line
 from helpers.messages import assert_states, refused
 from helpers.properties import max_examples
+from helpers.small_texts import LEGACY
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -188,6 +190,16 @@ def test_a_source_is_not_replaced(run, base, tmp_path):
             assert code == 1 and err.count("\n") == 1
             assert_states(err, output, "input")
     assert (corpus.read_bytes(), base.read_bytes()) == before and (tmp_path / "link.txt").is_symlink()
+
+
+def test_the_vocabulary_of_a_model_is_not_replaced(run, tmp_path):
+    """Its ids are those of the embeddings. `vocab-init` gives a model another vocabulary."""
+    corpus = written(tmp_path / "corpus.txt", DOCUMENTS)
+    model = shutil.copytree(LEGACY / "word", tmp_path / "model")
+    before = (model / "vocab.txt").read_bytes()
+    code, _, err = run("vocab", corpus, "--output", model / "vocab.txt", "--force", "--num-proc", 1)
+    assert code == 1 and (model / "vocab.txt").read_bytes() == before
+    assert_states(err, model / "vocab.txt", "model")
 
 
 def test_a_pipe_is_not_replaced(run, tmp_path):
