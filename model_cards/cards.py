@@ -43,7 +43,7 @@ def card_for(source_name: str, config: dict, word_level: bool, **facts: object) 
     """Return the README.md of a checkpoint: Markdown after the Hub's metadata in YAML, ending with a newline.
 
     Args:
-        source_name: name or path of the folder or .zip from which the checkpoint was converted. The name of a released
+        source_name: name or path of the folder or .zip that the checkpoint was converted from. The name of a released
             archive selects its card, if sizes, vocabulary and head match too; all others get the generic card.
         config: content of the new config.json (or of bert_config.json).
         word_level: whether the vocabulary has words (entries of two or more Han characters).

@@ -37,7 +37,7 @@ def write_trained_card(
         folder: folder of the saved model.
         name: name of the model, for the title and the `model-index`.
         training: Markdown for the section on training.
-        base: model from which training started, a folder or a name on the Hub; None for random weights. Only a name on
+        base: model that training started from, a folder or a name on the Hub; None for random weights. Only a name on
             the Hub becomes the field `base_model`, or for a folder, the one in its card.
         data: sources of the training data. Those on the Hub become the field `datasets`.
         hyperparameters: settings of the training by name, listed after `training`; None leaves one out.

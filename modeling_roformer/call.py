@@ -106,13 +106,13 @@ def read_call(
     if config.prefix_lm and (is_flash(config._attn_implementation) or not model.self_attention.computes_pairs):
         raise ValueError(f"{describe_attention(config)} does not support prefix_lm=True: leave one of them out")
 
-    has_source = encoder_hidden_states is not None and config.is_decoder
-    if has_source and not config.add_cross_attention:
-        raise ValueError("encoder_hidden_states needs a model with cross-attention: set add_cross_attention=True")
-    if not has_source:  # an encoder ignores a source, as in transformers
+    if encoder_hidden_states is None or not config.is_decoder:  # an encoder ignores a source, as in transformers
         encoder_hidden_states = encoder_attention_mask = None
-    if encoder_attention_mask is not None and encoder_attention_mask.ndim != 4:
+    elif not config.add_cross_attention:
+        raise ValueError("encoder_hidden_states needs a model with cross-attention: set add_cross_attention=True")
+    elif encoder_attention_mask is not None and encoder_attention_mask.ndim != 4:
         check_shape("encoder_attention_mask", encoder_attention_mask, encoder_hidden_states.shape[:2])
+    has_source = encoder_hidden_states is not None
     cache, texts = past_key_values, None
     if position_ids is not None or options:
         cache = given_cache(cache, options)
@@ -311,7 +311,7 @@ def frequency_lengths(
     position_ids: torch.Tensor | None,
     texts: FlatPacking | None,
 ) -> int | torch.Tensor:
-    """Return the lengths of texts on which frequencies depend: one number for all, shape (b,) for each text, or (b, s)
+    """Return the lengths of texts that frequencies depend on: one number for all, shape (b,) for each text, or (b, s)
     for each token's text if rows hold several. With `position_ids`, a length is the text's largest position + 1."""
     if position_ids is not None and texts is not None:
         return texts.largest(position_ids + 1)

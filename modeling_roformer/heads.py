@@ -687,8 +687,7 @@ class RoFormerForCausalLM(LanguageModel, GenerationMixin):
         return generate(inputs, generation_config, *args, **kwargs)
 
     def _check_prefix(self, settings: Any, cache: Cache | None, kwargs: dict[str, Any]) -> None:
-        """Raise a ValueError for arguments of `generate` with which a prefix language model would not see its
-        prompt."""
+        """Raise a ValueError for arguments of `generate` that would hide the prompt from a prefix language model."""
         if kwargs.get("prefill_chunk_size", getattr(settings, "prefill_chunk_size", None)) is not None:
             raise ValueError(
                 "prefill_chunk_size does not work with prefix_lm=True, where all tokens of the prompt see each "

@@ -78,7 +78,7 @@ def check_tokens(input_ids: Any, inputs_embeds: Any, leading: tuple[str, ...] = 
     ```
     """
     if (input_ids is None) == (inputs_embeds is None):
-        raise ValueError("pass either input_ids or inputs_embeds, not both and not neither")
+        raise ValueError("pass exactly one of input_ids and inputs_embeds")
     name, tensor, dimensions = "input_ids", input_ids, (*leading, "length")
     if tensor is None:
         name, tensor, dimensions = "inputs_embeds", inputs_embeds, (*dimensions, "embedding_size")

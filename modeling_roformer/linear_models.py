@@ -1,4 +1,4 @@
-"""The models under the names by which a published checkpoint with linear attention finds them.
+"""The models by the names that a published checkpoint with linear attention looks up.
 
 The code beside a checkpoint is the file of each class that its config names, and what these files import. The models
 themselves do not import linear attention. transformers copies a class's file when it saves a model that was loaded with

@@ -362,7 +362,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
             output_attentions: return the attention probabilities, one tensor of shape (b, h, s, k) per layer. The call
                 is then computed eagerly, whatever the attention implementation.
             unpad_inputs: leave padding out of the computation (see `RoFormerConfig`); the config's if None.
-            one_text_per_row: raise an error for several texts in a row, for which a head has no result of their own; if
+            one_text_per_row: raise an error for several texts in a row, since a head has one result for each row; if
                 None, each row is one text, whatever its positions.
             output_hidden_states: return the embeddings and every layer's output, each of shape (b, s, hidden_size).
 

@@ -9,7 +9,7 @@ from transformers import PreTrainedConfig
 from .configuration import ConfigurationMixin, check_pad_token
 from .saved_fields import MODEL_TYPE_SEQ2SEQ, ROPE_FIELDS
 
-# Fields of MarianConfig and RoFormerConfig for which this model supports one value only.
+# Fields of MarianConfig and RoFormerConfig that may only have this value here.
 ONLY_VALUES = {
     "activation_dropout": 0,
     "encoder_layerdrop": 0,
@@ -26,7 +26,7 @@ class RoFormerSeq2SeqConfig(ConfigurationMixin, PreTrainedConfig):
 
     Field names are those of transformers' `MarianConfig`; `position_encoding`, `layer_norm_eps`, `unpad_inputs` and
     `sparse_prediction` are this package's own. The default sizes are those of the baseline in Table 1 of the paper, the
-    base transformer of arXiv:1706.03762; the default special tokens are those of fairseq, in which both were trained.
+    base transformer of arXiv:1706.03762; the default special tokens are those of fairseq, which trained both.
 
     Args:
         vocab_size: number of entries in the vocabulary, which both languages share.

@@ -302,7 +302,7 @@ def _lacks_wide_gradients(device: torch.device) -> bool:
 
 
 def packed_dtype(config: Any, x: torch.Tensor, dropout: float) -> torch.dtype | None:
-    """Return the dtype in which `packed_kernel` computes attention in place of SDPA; None where it does not.
+    """Return the dtype that `packed_kernel` computes attention in, in place of SDPA; None where it does not.
 
     Args:
         x: queries, or another tensor with their dtype and device.

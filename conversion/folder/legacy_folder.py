@@ -79,7 +79,7 @@ def _temporary_folder(beside: Path | None) -> Iterator[Path]:
 def checked_output(source: Path, output: str | Path) -> Path:
     """Return the absolute path of an output folder.
 
-    Raises FileExistsError if it is or contains the source or a file to which the source links, or lies in the source.
+    Raises FileExistsError if it is or contains the source or a file that the source links to, or lies in the source.
     """
     output = Path(output).resolve()
     if overlap(source, output):

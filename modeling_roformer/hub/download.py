@@ -45,7 +45,7 @@ def pull(
 ) -> Pulled:
     """Fetch a repository, and check every file.
 
-    The files go through huggingface_hub's cache, from which a file with other bytes is removed, to be fetched again.
+    The files go through huggingface_hub's cache. A file with other bytes is removed from it, and fetched again.
 
     Args:
         repo_id: `name/repository`.

@@ -1,4 +1,4 @@
-"""The code next to a checkpoint, with which `trust_remote_code=True` loads it without this package.
+"""The code next to a checkpoint: `trust_remote_code=True` loads the checkpoint with it, without this package.
 
 transformers finds the classes through `auto_map` in config.json and tokenizer_config.json, and the files that theirs
 import by `from .name import …`. So the files of both packages lie side by side, under their own names.
