@@ -6,6 +6,8 @@ from pathlib import Path
 
 from .known_files import is_model_folder
 
+_DEVICES = Path(os.devnull).parent
+
 
 def require_writable(path: str | Path, force: bool, sources: Iterable[str | Path] = ()) -> None:
     """Raise FileExistsError if a file must not be written at a path.
@@ -18,7 +20,8 @@ def require_writable(path: str | Path, force: bool, sources: Iterable[str | Path
     path = Path(path)
     if not path.exists():
         return
-    if not path.is_file():
+    # /dev/stdout is a link to a regular file if a shell redirects the output to one; the link would be replaced.
+    if not path.is_file() or path.absolute().parent == _DEVICES:
         raise FileExistsError(f"{path} is {'a folder' if path.is_dir() else 'not a regular file'}: name a file")
     if any(os.path.exists(source) and path.samefile(source) for source in sources):
         raise FileExistsError(f"{path} is also an input: name another file")

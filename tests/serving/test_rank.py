@@ -262,6 +262,15 @@ def test_an_output_that_would_replace_something_is_refused(run, vectors, tmp_pat
     assert before == {path: path.read_bytes() for folder in (vectors, model) for path in folder.iterdir()}
 
 
+def test_standard_output_is_not_replaced(tmp_path):
+    """As root, that would break it for the whole system: without the check, the missing vectors keep this test safe."""
+    with open(tmp_path / "out.txt", "w") as out:
+        command = [ROFORMER, "rank", QUERY, tmp_path / "missing", "--output", "/dev/stdout", "--force"]
+        done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert_states(done.stderr, "/dev/stdout")
+
+
 @pytest.mark.parametrize("top_k", [0, -1])
 def test_no_result_is_refused(vectors, top_k):
     with refused(ServingError, "top_k", top_k):
