@@ -15,6 +15,9 @@ def sentence_of(error: BaseException) -> str:
     message."""
     if isinstance(error, UnicodeDecodeError):
         return f"it is not {error.encoding}, from byte {error.start:,} on; `iconv -f GB18030 -t UTF-8` converts GBK"
+    if isinstance(error, UnicodeEncodeError) and error.encoding == "utf-8":  # JSON can have \ud800, half of a character
+        half = ascii(error.object[error.start])
+        return f"UTF-8 cannot store the lone surrogate {half}: correct the JSON, or the name of a file, that has it"
     sentence = str(error)
     if isinstance(error, OSError) and error.strerror:  # without "[Errno 2]"
         names = " -> ".join(str(name) for name in (error.filename, error.filename2) if name)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.absent_package import ABSENT
+from helpers.command_line import ROFORMER
 from helpers.exporting import write_graph
 from helpers.hub_server import content, published
 from helpers.messages import assert_states, refused
@@ -154,3 +155,13 @@ def test_outputs_are_those_of_the_original_folder(word, tmp_path, package):
     expected["vectors"] = SentenceTransformer(str(tmp_path / "sim"), device="cpu").encode(TEXTS)
     for name, values in expected.items():
         np.testing.assert_allclose(found[name], values, rtol=0, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("command", ["bundle", "export-tf"])
+def test_half_a_character_in_the_configuration_is_named(word, tmp_path, command):
+    """JSON can have it, UTF-8 cannot."""
+    config = json.loads((word / "config.json").read_text(encoding="utf-8"))
+    (word / "config.json").write_text(json.dumps(config | {"note": "\ud800"}), encoding="utf-8")
+    done = subprocess.run([ROFORMER, command, word, tmp_path / "out"], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and not (tmp_path / "out").exists()
+    assert_states(done.stderr, "JSON", r"\ud800")
