@@ -263,7 +263,7 @@ def test_an_output_that_would_replace_something_is_refused(run, vectors, tmp_pat
 
 
 def test_standard_output_is_not_replaced(tmp_path):
-    """As root, that would break it for the whole system: without the check, the missing vectors keep this test safe."""
+    """The system would lose its link, if root runs the command. The missing vectors keep a failing test from that."""
     with open(tmp_path / "out.txt", "w") as out:
         command = [ROFORMER, "rank", QUERY, tmp_path / "missing", "--output", "/dev/stdout", "--force"]
         done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True)
