@@ -192,7 +192,7 @@ def test_gradients_reach_every_parameter_and_the_model_learns(scorer, loss):
         ),
         ("bi", {"input_ids": torch.ones(3, 2, 11).long()}, ["input_ids", (3, 2, 11), "'bi'", "(batch, 3, length)"]),
         ("cross", {"input_ids": torch.ones(3, 11).long()}, ["input_ids", (3, 11), "(batch, 2, length)"]),
-        ("cross", {"input_ids": None}, ["either", "input_ids", "inputs_embeds"]),
+        ("cross", {"input_ids": None}, ["exactly one", "input_ids", "inputs_embeds"]),
         (
             "cross",
             {"input_ids": None, "inputs_embeds": torch.ones(3, 2, 11)},
