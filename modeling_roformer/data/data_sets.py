@@ -1,7 +1,9 @@
 """Tables of files and data sets, as `datasets.Dataset`."""
 
+import errno
+import json
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from modeling_roformer.output.console import hidden, no_warnings, sentence_of
@@ -11,11 +13,12 @@ from .batches import TEXT_COLUMN, Batch, JsonBatch, TableBatch, TextBatch, flatt
 from .code_digest import code_digest
 from .errors import DataError
 from .formats import PARQUET, SUFFIXES, suffix_of
-from .reader import as_document, read_batches
+from .reader import as_document, named_errors, read_batches
 from .values import text_of, texts_of
 
 with needs_extra("embed", DataError):
     import datasets
+    import pyarrow
     from datasets.exceptions import DatasetGenerationError
 
 
@@ -89,9 +92,23 @@ def from_batches(
     try:
         place = {"cache_dir": str(cache)} if cache else {}
         arguments = arguments | {"code": code_digest()}
-        return datasets.Dataset.from_generator(generator, features, gen_kwargs=arguments, **place, **options)
+        with named_cache(cache):
+            return datasets.Dataset.from_generator(generator, features, gen_kwargs=arguments, **place, **options)
     except DatasetGenerationError as error:
         raise DataError(sentence_of(error.__cause__ or error)) from None  # it names the file
+
+
+@contextmanager
+def named_cache(cache: str | Path | None) -> Iterator[None]:
+    """Raise a DataError that names the folder of `from_batches` in a cache if `datasets` cannot read a file there."""
+    try:
+        yield
+    except (pyarrow.ArrowInvalid, json.JSONDecodeError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT):  # such as a full disk
+            raise
+        folder = Path(cache or datasets.config.HF_DATASETS_CACHE, "generator")
+        reason = sentence_of(error).rstrip(".")
+        raise DataError(f"{folder} has a damaged file: remove this cache, which is made again ({reason})") from None
 
 
 def version_of(path: Path) -> str:
@@ -103,7 +120,7 @@ def version_of(path: Path) -> str:
 def _some_rows(files: Sequence[str], **arguments) -> Iterator[dict[str, object]]:
     """Yield the rows of files. Raise a DataError if there are none: `datasets` needs one."""
     rows = _rows(files, **arguments)
-    if (first := next(rows, None)) is None:
+    if not (first := next(rows, None)):  # none, or one without columns
         raise DataError(f"{', '.join(files)}: no rows")
     yield first
     yield from rows
@@ -159,13 +176,11 @@ def _all_names(file: Path) -> list[str]:
 
 def _parquet_features(files: Sequence[Path]) -> datasets.Features:
     """Return the features of Parquet files; raise a DataError if they differ in columns, types or names of classes."""
-    import pyarrow.parquet
-
-    first, schema = files[0], pyarrow.parquet.read_schema(files[0])
+    first, schema = files[0], _schema_of(files[0])
     features = _features_of(schema, first)
     classes = dict(_classes(features))
     for file in files[1:]:
-        other = pyarrow.parquet.read_schema(file)
+        other = _schema_of(file)
         if not other.equals(schema):
             raise DataError(f"{file} has other columns, or of other types, than {first}")
         others = dict(_classes(_features_of(other, file)))
@@ -178,10 +193,16 @@ def _parquet_features(files: Sequence[Path]) -> datasets.Features:
     return features
 
 
+def _schema_of(file: Path) -> pyarrow.Schema:
+    """Return the Arrow schema of a Parquet file."""
+    import pyarrow.parquet
+
+    with named_errors(file):
+        return pyarrow.parquet.read_schema(file)
+
+
 def _features_of(schema, file: Path) -> datasets.Features:
     """Return the features of an Arrow schema. Raise a DataError that names a column whose type `datasets` lacks."""
-    import pyarrow
-
     features = {}
     for field in schema:
         try:

@@ -63,7 +63,7 @@ def read_batches(
     path = Path(file)
     check_name(path)
     format_ = SUFFIXES.get(suffix_of(path))
-    with _named_errors(path):
+    with named_errors(path):
         if format_ == PARQUET:
             with needs_extra("embed", DataError):
                 import pyarrow.parquet
@@ -265,7 +265,7 @@ def _stored_features(schema) -> dict:
 
 
 @contextmanager
-def _named_errors(path: Path) -> Iterator[None]:
+def named_errors(path: Path) -> Iterator[None]:
     """Turn the errors of reading a file into a DataError that names it."""
     try:
         yield

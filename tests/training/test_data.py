@@ -202,3 +202,15 @@ def test_too_few_rows_to_split():
     assert (len(kept), len(taken)) == (1, 1)
     with refused(TrainingError, "20%", 1, "few"):
         split_off(kept, 0.2)
+
+
+@pytest.mark.parametrize("load", [load_data, partial(load_texts, columns=["text"])])
+def test_a_file_that_cannot_be_read_is_named_by_every_loader(tmp_path, load):
+    folder, bare = tmp_path / "rows", tmp_path / "bare.jsonl"
+    folder.mkdir()
+    damaged = folder / "b.parquet"
+    damaged.write_bytes(write(folder / "a.parquet").read_bytes()[:-20])
+    bare.write_text("{}\n")
+    for source, named in (damaged, damaged), (folder, damaged), (bare, bare):
+        with refused(TrainingError, named):
+            load(source)

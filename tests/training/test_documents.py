@@ -11,6 +11,7 @@ from importlib.metadata import version
 import datasets
 import jieba
 import pytest
+from helpers.messages import refused
 from helpers.paths import REPOSITORY
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,9 +19,10 @@ from hypothesis import strategies as st
 from modeling_roformer.data import data_sets, values
 from modeling_roformer.data import texts as texts_module
 from modeling_roformer.tokenization import RoFormerTokenizer
-from modeling_roformer.training import load_data
+from modeling_roformer.training import TrainingError, load_data
 from modeling_roformer.training.pretraining import documents
 from modeling_roformer.training.pretraining.documents import (
+    Corpus,
     checksum_of,
     piece_bounds,
     read_documents,
@@ -301,3 +303,25 @@ def test_no_token_is_lost_and_sentences_stay_whole(sentences, length, random):
     for _, last in pieces:
         sentence = next(i for i, end in enumerate(ends) if end >= last)
         assert last == ends[sentence] or sentence in within
+
+
+def damage(file):
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+@pytest.mark.parametrize("change", [damage, lambda file: file.write_bytes(b""), lambda file: file.unlink()])
+def test_a_damaged_cache_is_named(words, write, tmp_path, change):
+    corpus = Corpus([write("texts.txt", TEXTS)], cache=tmp_path / "cache")
+    whole = corpus.pieces(words, 32).to_list()
+    folder = tmp_path / "cache" / "generator"
+    for file in [*folder.rglob("*.arrow"), *folder.rglob("*.json")]:
+        content = file.read_bytes()
+        change(file)
+        if file.exists() or file.name.startswith("generator"):
+            with refused(TrainingError, folder):
+                corpus.pieces(words, 32)
+            file.write_bytes(content)
+        else:  # it is made again
+            assert corpus.pieces(words, 32).to_list() == whole
+    shutil.rmtree(folder)
+    assert corpus.pieces(words, 32).to_list() == whole

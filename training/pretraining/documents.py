@@ -21,7 +21,7 @@ from transformers import PreTrainedTokenizerBase
 
 from modeling_roformer.data import Texts, find_files
 from modeling_roformer.data.code_digest import code_digest
-from modeling_roformer.data.data_sets import from_batches, version_of
+from modeling_roformer.data.data_sets import from_batches, named_cache, version_of
 from modeling_roformer.data.reader import CHUNK
 from modeling_roformer.model_cards import sha256_of
 from modeling_roformer.tokenization.segmentation import JiebaSegmenter
@@ -70,14 +70,15 @@ def read_documents(
     batches = from_batches(
         _batches, datasets.Features(text=datasets.LargeList(kind)), cache, arguments, writer_batch_size=1
     )
-    texts = batches.map(
-        _texts_of_batch,
-        batched=True,
-        batch_size=1,
-        features=datasets.Features(text=kind),
-        fn_kwargs={"code": code_digest()},
-        desc="reading",
-    )
+    with named_cache(cache):
+        texts = batches.map(
+            _texts_of_batch,
+            batched=True,
+            batch_size=1,
+            features=datasets.Features(text=kind),
+            fn_kwargs={"code": code_digest()},
+            desc="reading",
+        )
     if not len(texts):
         raise TrainingError(f"the corpus has no text: {', '.join(map(str, sources))}")
     return texts
@@ -307,7 +308,7 @@ class Corpus:
     def pieces(self, tokenizer: PreTrainedTokenizerBase, length: int) -> datasets.Dataset:
         """Return the rows of `split_documents`."""
         documents = self.documents()
-        with processes().main_process_first():
+        with raises_training_error(), named_cache(self.cache), processes().main_process_first():
             pieces = split_documents(tokenize_documents(documents, tokenizer, self.num_proc), length, self.num_proc)
         if not len(pieces):
             raise TrainingError(f"the corpus has no tokens: {', '.join(map(str, self.sources))}")
