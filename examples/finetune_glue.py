@@ -45,11 +45,17 @@ def read_arguments() -> argparse.Namespace:
     add("--tasks", nargs="+", choices=TASKS, default=list(TASKS), action=training.Distinct)
     add("--output", type=Path, required=True, help="folder of the runs")
     add("--resume", action="store_true", help="resume runs that were stopped")
-    add("--learning-rates", type=float, nargs="+", default=[2e-5, 3e-5, 4e-5, 5e-5], action=training.Distinct)
+    add(
+        "--learning-rates",
+        type=training.positive,
+        nargs="+",
+        default=[2e-5, 3e-5, 4e-5, 5e-5],
+        action=training.Distinct,
+    )
     seeds = "seeds of the head, the order and dropout"
-    add("--seeds", type=int, nargs="+", default=[0], action=training.Distinct, help=seeds)
-    add("--epochs", type=float, default=3)
-    add("--batch-size", type=int, default=32)
+    add("--seeds", type=training.at_least(0), nargs="+", default=[0], action=training.Distinct, help=seeds)
+    add("--epochs", type=training.positive, default=3)
+    add("--batch-size", type=training.at_least(1), default=32)
     add("--length", type=int, default=512, help="maximum number of tokens of a text or a pair")
     add("--bf16", action="store_true", help="bfloat16 autocast")
     return parser.parse_args()

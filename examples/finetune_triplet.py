@@ -33,15 +33,21 @@ def make_parser(description: str | None = __doc__) -> training.ScriptParser:
     parser.add_argument("--output", type=Path, required=True, help="a new folder")
     parser.add_argument("--resume", action="store_true", help="resume the run in --output")
     seeds = "seeds of the scorer, the order and dropout"
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0], action=training.Distinct, help=seeds)
+    parser.add_argument(
+        "--seeds", type=training.at_least(0), nargs="+", default=[0], action=training.Distinct, help=seeds
+    )
     parser.add_argument("--baselines", action="store_true", help="add rows without training")
     parser.add_argument("--scorer", choices=("cross", "bi"), default="cross", help="score pairs, or texts separately")
     parser.add_argument("--max-length", type=int, default=512, help="maximum number of tokens of a pair or a text")
-    parser.add_argument("--epochs", type=int, default=10, help="maximum number of epochs")
-    parser.add_argument("--patience", type=int, default=3, help="epochs without a better accuracy before it stops")
-    parser.add_argument("--batch-size", type=int, default=16, help="triplets that are computed at once")
-    parser.add_argument("--accumulation", type=int, default=1, help="batches per step")
-    parser.add_argument("--learning-rate", type=float, help="default: chosen by the width of the model")
+    parser.add_argument("--epochs", type=training.at_least(0), default=10, help="maximum number of epochs")
+    parser.add_argument(
+        "--patience", type=training.at_least(0), default=3, help="epochs without a better accuracy before it stops"
+    )
+    parser.add_argument(
+        "--batch-size", type=training.at_least(1), default=16, help="triplets that are computed at once"
+    )
+    parser.add_argument("--accumulation", type=training.at_least(1), default=1, help="batches per step")
+    parser.add_argument("--learning-rate", type=training.positive, help="default: chosen by the width of the model")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
     return parser
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from modeling_roformer.training import (
     Corpus,
     ScriptParser,
+    at_least,
     check_model_source,
     exit_on_error,
     fresh_model,
@@ -40,15 +41,17 @@ def read_arguments() -> argparse.Namespace:
     add("--characters", action="store_true", help="one token per character; jieba's words are masked")
     add("--from", dest="start", metavar="DIR", help="a saved RoFormer to train further; default: a fresh model")
     add("--config", help="size of a fresh model (tiny, mini, small, medium, base), or a JSON file; default: mini")
-    add("--epochs", type=int, help="without STAGES.yaml; default: 10, and at least 1,000 steps")
-    add("--seed", type=int, default=0, help="seed of weights, order, masks and dropout")
+    add("--epochs", type=at_least(1), help="without STAGES.yaml; default: 10, and at least 1,000 steps")
+    add("--seed", type=at_least(0), default=0, help="seed of weights, order, masks and dropout")
     add("--cache", help="folder for the tokenized corpus; default: that of datasets")
-    add("--num-proc", type=int, help="number of processes that tokenize")
+    add("--num-proc", type=at_least(0), help="number of processes that tokenize")
     add(
-        "--device-tokens", type=int, help="tokens that a device computes at once; default: by a GPU's memory, or 16,384"
+        "--device-tokens",
+        type=at_least(1),
+        help="tokens that a device computes at once; default: by a GPU's memory, or 16,384",
     )
-    add("--save-steps", type=int, default=500, help="steps between checkpoints, and between evaluations")
-    add("--logging-steps", type=int, default=50, help="steps between log entries")
+    add("--save-steps", type=at_least(1), default=500, help="steps between checkpoints, and between evaluations")
+    add("--logging-steps", type=at_least(1), default=50, help="steps between log entries")
     add("--report-to", default="none", help="where the log goes too, such as tensorboard")
     add("--bf16", action="store_true", default=None, help="bfloat16 autocast; default: on a GPU that has it")
     add("--no-bf16", dest="bf16", action="store_false", help="float32 on a GPU too")

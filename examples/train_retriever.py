@@ -46,16 +46,24 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, required=True, help="a new folder")
     parser.add_argument("--resume", action="store_true", help="resume the run in --output")
     seeds = "seeds of the order and of dropout"
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0], action=training.Distinct, help=seeds)
+    parser.add_argument(
+        "--seeds", type=training.at_least(0), nargs="+", default=[0], action=training.Distinct, help=seeds
+    )
     parser.add_argument("--words", action="store_true", help="add BM25, of whole passages and of what MODEL reads")
     parser.add_argument("--max-length", type=int, default=512, help="maximum number of tokens of a text")
-    parser.add_argument("--epochs", type=int, default=4, help="maximum number of epochs")
+    parser.add_argument("--epochs", type=training.at_least(0), default=4, help="maximum number of epochs")
     parser.add_argument(
-        "--hard-negatives", type=int, default=0, metavar="N", help="hard negatives per question; default: 0, or all"
+        "--hard-negatives",
+        type=training.at_least(0),
+        default=0,
+        metavar="N",
+        help="hard negatives per question; default: 0, or all",
     )
-    parser.add_argument("--batch-size", type=int, default=64, help="questions per step")
-    parser.add_argument("--device-batch", type=int, default=32, help="questions that are computed at once")
-    parser.add_argument("--learning-rate", type=float, help="default: chosen by the width of the model")
+    parser.add_argument("--batch-size", type=training.at_least(1), default=64, help="questions per step")
+    parser.add_argument(
+        "--device-batch", type=training.at_least(1), default=32, help="questions that are computed at once"
+    )
+    parser.add_argument("--learning-rate", type=training.positive, help="default: chosen by the width of the model")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
     return parser.parse_args()
 

@@ -33,17 +33,23 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, required=True, help="a new folder")
     parser.add_argument("--resume", action="store_true", help="resume the run in --output")
     seeds = "seeds of weights, order and dropout"
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0], action=training.Distinct, help=seeds)
+    parser.add_argument(
+        "--seeds", type=training.at_least(0), nargs="+", default=[0], action=training.Distinct, help=seeds
+    )
     parser.add_argument("--position-encoding", choices=("rotary", "sinusoidal"), default="rotary")
-    parser.add_argument("--vocabulary-size", type=int, default=4000, help="entries of the joint vocabulary")
+    parser.add_argument(
+        "--vocabulary-size", type=training.at_least(1), default=4000, help="entries of the joint vocabulary"
+    )
     parser.add_argument("--max-length", type=int, default=128, help="maximum number of tokens of a training sentence")
-    parser.add_argument("--layers", type=int, default=2, help="layers of the encoder, and of the decoder")
-    parser.add_argument("--width", type=int, default=128, help="width of the model")
+    parser.add_argument(
+        "--layers", type=training.at_least(1), default=2, help="layers of the encoder, and of the decoder"
+    )
+    parser.add_argument("--width", type=training.at_least(1), default=128, help="width of the model")
     parser.add_argument("--dropout", type=float, default=0.1)
-    parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--warmup-steps", type=int, default=200)
-    parser.add_argument("--batch-size", type=int, default=64, help="pairs that are computed at once")
-    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--steps", type=training.at_least(1), default=1000)
+    parser.add_argument("--warmup-steps", type=training.at_least(0), default=200)
+    parser.add_argument("--batch-size", type=training.at_least(1), default=64, help="pairs that are computed at once")
+    parser.add_argument("--learning-rate", type=training.positive, default=1e-3)
     parser.add_argument("--bleu-tokenize", default="13a", help="tokens of BLEU, such as zh for Chinese")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
     return parser.parse_args()
@@ -127,8 +133,6 @@ def train(chosen: argparse.Namespace, parts: dict, tokenizer, seed: int, folder:
 
 def main() -> None:
     chosen = read_arguments()
-    if chosen.steps < 1:  # Trainer would train three epochs
-        raise training.TrainingError(f"--steps is {chosen.steps}; expected at least 1")
     if chosen.max_length < 2:
         raise training.TrainingError(f"--max-length is {chosen.max_length}; expected at least 2: a token and the end")
     bleu = sacrebleu.BLEU(tokenize=chosen.bleu_tokenize)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .pretraining.stages import Stage, read_stages, usual_stage
     from .retrieval.questions import load_questions, split_questions, with_negatives
     from .retrieval.search import RETRIEVAL_METRICS, PassageSearch, bm25
-    from .runs.arguments import Distinct, ScriptParser
+    from .runs.arguments import Distinct, ScriptParser, at_least, positive
     from .runs.data import encode_labels, load_data, load_texts, split_by, split_off
     from .runs.finite_callback import FiniteCallback, NotFinite
     from .runs.length import check_length, with_trained_length
@@ -68,6 +68,7 @@ __all__ = [
     "TrainingError",
     "TripletAccuracy",
     "TripletCollator",
+    "at_least",
     "average_checkpoints",
     "bm25",
     "check_length",
@@ -91,6 +92,7 @@ __all__ = [
     "new_head",
     "one_bar",
     "paired_bootstrap",
+    "positive",
     "pretrain",
     "print_scores",
     "read_glue",
@@ -129,7 +131,7 @@ __getattr__, __dir__ = lazy_names(
         "pretraining.stages": ("Stage", "read_stages", "usual_stage"),
         "retrieval.questions": ("load_questions", "split_questions", "with_negatives"),
         "retrieval.search": ("RETRIEVAL_METRICS", "PassageSearch", "bm25"),
-        "runs.arguments": ("Distinct", "ScriptParser"),
+        "runs.arguments": ("Distinct", "ScriptParser", "at_least", "positive"),
         "runs.data": ("encode_labels", "load_data", "load_texts", "split_by", "split_off"),
         "runs.finite_callback": ("FiniteCallback", "NotFinite"),
         "runs.length": ("check_length", "with_trained_length"),

@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from helpers.messages import assert_states
+from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 
-from modeling_roformer.training import Distinct, Interrupted, ScriptParser, exit_on_error, start_run
+from modeling_roformer.training import Distinct, Interrupted, ScriptParser, at_least, exit_on_error, positive, start_run
 
 # Writes into runs/0, whose disk has room for 300 KB, in the way that is named.
 WRITES = """
@@ -141,4 +141,33 @@ def test_seeds_of_every_script_count_once(script):
     """By reading, since a script needs data to run."""
     text = (REPOSITORY / "examples" / f"{script}.py").read_text(encoding="utf-8")
     assert text.count('"--seeds"') == 1
-    assert "Distinct" in text[text.index('"--seeds"') :].partition(")")[0]
+    assert "Distinct" in text[text.index('"--seeds"') :].partition("help=")[0]
+
+
+@pytest.mark.parametrize(
+    ("script", "option", "value"),
+    [
+        ("finetune_classification", "--epochs", "0"),
+        ("finetune_classification", "--epochs", "nan"),
+        ("finetune_classification", "--learning-rate", "inf"),
+        ("finetune_glue", "--batch-size", "0"),
+        ("finetune_triplet", "--epochs", "-1"),
+        ("train_retriever", "--learning-rate", "0"),
+        ("translate", "--steps", "0"),
+        ("pretrain_mlm", "--epochs", "0"),
+        ("pretrain_mlm", "--logging-steps", "-1"),
+    ],
+)
+def test_a_number_without_a_meaning_is_refused_before_a_run_begins(tmp_path, script, option, value):
+    command = [sys.executable, REPOSITORY / "examples" / f"{script}.py", "--output", "run", option, value]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 2 and not (tmp_path / "run").exists()
+    assert_states(run.stderr.splitlines()[-1], option, f"{value};")
+
+
+def test_numbers_of_options():
+    assert at_least(0)("0") == 0 and at_least(1)("12") == 12
+    assert positive("1e-4") == 1e-4
+    for read, text in (at_least(1), "0"), (at_least(0), "-1"), (positive, "0"), (positive, "nan"), (positive, "inf"):
+        with refused(argparse.ArgumentTypeError, text):
+            read(text)

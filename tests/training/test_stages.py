@@ -66,6 +66,8 @@ def test_the_usual_stage_fits_corpus_and_model():
     assert usual_stage(640, 256) == Stage(512, 32, 1_000, 1e-3)
     assert usual_stage(6_401, 768) == Stage(512, 32, 2_001, 1.1e-4)
     assert usual_stage(33, 128, epochs=3) == Stage(512, 32, 4, 1e-3)
+    with refused(ValueError, "steps", 0):  # not the default
+        usual_stage(33, 128, epochs=0)
 
 
 def test_the_papers_stages_are_table_4():

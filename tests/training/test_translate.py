@@ -131,7 +131,6 @@ def test_a_killed_run_goes_on(folder):
         (["--source", "fr"], ["pairs.csv", "fr", "de, en"]),
         (["--learning-rate", "1e20", "--steps", 5], ["use a lower learning rate"]),
         (["--vocabulary-size", 10], ["vocabulary of 10"]),
-        (["--steps", 0], ["--steps", "0", "at least 1"]),
     ],
 )
 def test_unusable_input_is_named_on_one_line(run_here, folder, more, facts):

@@ -81,9 +81,9 @@ def usual_stage(pieces: int, hidden_size: int, epochs: int | None = None) -> Sta
     epochs, and at least 1,000 steps.
     """
     batch_size = 32
-    steps = math.ceil((epochs or USUAL_EPOCHS) * pieces / batch_size)
+    steps = math.ceil((USUAL_EPOCHS if epochs is None else epochs) * pieces / batch_size)
     rate = float(f"{min(1e-3, 1e-3 * (256 / hidden_size) ** 2):.1e}")
-    return Stage(USUAL_LENGTH, batch_size, steps if epochs else max(steps, USUAL_STEPS), rate)
+    return Stage(USUAL_LENGTH, batch_size, max(steps, USUAL_STEPS) if epochs is None else steps, rate)
 
 
 def read_stages(path: str | Path) -> list[Stage]:

@@ -1,8 +1,10 @@
 """Arguments of the scripts."""
 
 import argparse
+import math
 import re
 import sys
+from collections.abc import Callable
 
 _OPTION = re.compile(r"--[A-Za-z][^\s=]*")
 
@@ -27,6 +29,27 @@ class ScriptParser(argparse.ArgumentParser):
         if unknown := [option for option in found if option not in self._option_string_actions]:
             self.error(f"unknown option {', '.join(unknown)}; `{self.prog} --help` lists the options")
         return super().parse_known_args(args, namespace)
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """Return the type of an option that is an integer of at least `least`.
+
+    >>> parser.add_argument("--batch-size", type=at_least(1))
+    """
+
+    def integer(text: str) -> int:
+        if (value := int(text)) < least:
+            raise argparse.ArgumentTypeError(f"{text}; expected at least {least}")
+        return value
+
+    return integer
+
+
+def positive(text: str) -> float:
+    """Return the value of an option that is a finite number above 0, as its type."""
+    if not 0 < (value := float(text)) < math.inf:
+        raise argparse.ArgumentTypeError(f"{text}; expected a number above 0")
+    return value
 
 
 class Distinct(argparse.Action):
