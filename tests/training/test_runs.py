@@ -160,7 +160,9 @@ def test_checkpoints_of_every_kind_are_resumed(tmp_path, names):
     assert last_checkpoint(tmp_path) == str(place)
 
 
-@pytest.mark.parametrize("removed", [("optimizer.pt",), ("scheduler.pt",), ("optimizer.pt", "scheduler.pt")])
+@pytest.mark.parametrize(
+    "removed", [("optimizer.pt",), ("scheduler.pt",), ("optimizer.pt", "scheduler.pt"), ("rng_state.pth",)]
+)
 def test_a_checkpoint_without_its_optimizer_is_refused(tmp_path, removed):
     place = checkpoint(tmp_path, [name for name in NORMAL if name not in removed])
     with refused(TrainingError, place, removed[0]):

@@ -224,7 +224,7 @@ def _identity(source: Source | list) -> object:
 def last_checkpoint(folder: str | Path) -> str | None:
     """Return the last complete checkpoint of Trainer in a folder, or None. Trainer writes trainer_state.json last.
 
-    Raises a TrainingError if the state of its optimizer or of its schedule was removed.
+    Raises a TrainingError if the state of its optimizer, of its schedule or of its random numbers was removed.
     """
     folder = Path(folder)
     steps = (path.name.removeprefix("checkpoint-") for path in folder.glob("checkpoint-*") if path.is_dir())
@@ -239,22 +239,24 @@ def last_checkpoint(folder: str | Path) -> str | None:
         return None
     if missing := _missing_state(checkpoint):
         raise TrainingError(
-            f"{checkpoint} has no {missing}, so training would resume with another optimizer: restore the file, remove "
+            f"{checkpoint} has no {missing}, so training would not resume as it was stopped: restore the file, remove "
             "the checkpoint to resume from the one before, or train in another folder"
         )
     return str(checkpoint)
 
 
 def _missing_state(checkpoint: Path) -> str | None:
-    """Return the name of the file of the optimizer or the schedule that a checkpoint lacks, or None. Trainer itself
-    would silently begin with a new optimizer."""
+    """Return the name of the file of the optimizer, the schedule or the random numbers that a checkpoint lacks, or
+    None. Trainer itself would silently begin with a new optimizer, or with other dropout."""
     names = {path.name for path in checkpoint.iterdir()}
     if not any(name.startswith(("rng_state", "scheduler", "optimizer")) for name in names):
         return None  # with save_only_model, a checkpoint has no states
     # FSDP saves the state of the optimizer in a file or a folder of another name, and DeepSpeed in global_step1000.
     if not any("optimizer" in name or name.startswith("global_step") for name in names):
         return "optimizer.pt"
-    return "scheduler.pt" if "optimizer.pt" in names and "scheduler.pt" not in names else None
+    if "optimizer.pt" in names and "scheduler.pt" not in names:
+        return "scheduler.pt"
+    return None if any(name.startswith("rng_state") for name in names) else "rng_state.pth"
 
 
 def write_json(path: Path, value: object) -> None:
