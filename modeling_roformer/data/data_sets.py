@@ -17,7 +17,7 @@ from .reader import as_document, named_errors, read_batches
 from .values import text_of, texts_of
 
 with needs_extra("embed", DataError):
-    import datasets
+    import datasets.config
     import pyarrow
     from datasets.exceptions import DatasetGenerationError
 
