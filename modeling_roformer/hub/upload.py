@@ -3,11 +3,12 @@
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import sleep
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
-from huggingface_hub.hf_api import RepoFile, RepoFolder
+from huggingface_hub.hf_api import ModelInfo, RepoFile, RepoFolder
 from huggingface_hub.utils import validate_repo_id
 
 from modeling_roformer.model_cards import card_of_folder
@@ -83,71 +84,105 @@ def push(
     files = published_content(directory, with_code, tell)
     validate_repo_id(repo_id)
     token = usable_token(token)
-    api = HfApi(token=token)
     message = commit_message or f"Upload {directory.resolve().name}{' with code' if with_code else ''}"
-    before: set[int] | None = None  # pull requests that were open before
-    deleted: set[str] = set()
+    upload = _Upload(HfApi(token=token), directory, files, repo_id, with_code, private, revision, create_pr, message)
+    for number, wait in enumerate((*WAITS, None)):
+        try:
+            with hub_bars(progress):
+                address = upload.send()
+            break
+        except Exception as error:  # of huggingface_hub, of its HTTP library, and of the system; all become a HubError
+            if wait is None or not may_pass(error):
+                # The commit of an earlier try may have been made without a response.
+                sure = "the push failed, and can be repeated" if number else "nothing was published"
+                raise hub_error(error, f"{repo_id}: {sure}", token, "write") from None
+            sleep(wait)
+    if upload.deleted:
+        names = ", ".join(sorted(upload.deleted))
+        tell(f"deleted there, since they belong to other weights or another tokenizer: {names}")
+    return address
 
-    def send() -> str:
-        """Make the commit or open the pull request; return the address. If the commit was made before, nothing
-        changes."""
-        nonlocal before
-        repository, address = repo_id, None
-        if create_pr:
-            opened = {pr.num: pr for pr in api.get_repo_discussions(repo_id, discussion_type="pull_request")}
-            before = set(opened) if before is None else before
-            if mine := [pr.url for pr in opened.values() if pr.num not in before and pr.title == message]:
-                return mine[0]  # its response was lost
-        else:
-            address = api.create_repo(repo_id, private=private or None, exist_ok=True)
-            repository = address.repo_id  # with the owner, who may be left out
-        if private and not api.model_info(repository).private:
-            raise HubError(f"{repository} is public on the Hub: make it private there, or choose another name")
-        if revision and not create_pr:
-            api.create_branch(repository, branch=revision, exist_ok=True)
-        parent = api.model_info(repository, revision=revision)
-        there = [file.rfilename for file in parent.siblings or ()]
-        _check_fit(there, files, directory)
-        if (path := directory / CARD).exists() or CARD not in there:
-            card = path.read_text(encoding="utf-8") if path.exists() else card_of_folder(directory)
-        else:
-            card = Path(api.hf_hub_download(repository, CARD, revision=parent.sha)).read_text(encoding="utf-8")
-        content = files | {CARD: with_needs(card, directory, with_code).encode("utf-8")}
-        added = [CommitOperationAdd(name, data) for name, data in sorted(content.items())]
-        outdated = _outdated_tokenizer(there, content)
-        graphs = [name for name in there if _GRAPHS.fullmatch(name) and name not in content]
-        if graphs and _has_new_weights(files, api.list_repo_tree(repository, recursive=True, revision=parent.sha)):
-            outdated += graphs
-        deleted.update(outdated)
-        commit = api.create_commit(
+
+@dataclass
+class _Upload:
+    """One push: what it sends where, and what its earlier tries have found and done."""
+
+    api: HfApi
+    directory: Path
+    files: dict[str, Path | bytes]
+    repo_id: str
+    with_code: bool
+    private: bool
+    revision: str | None
+    create_pr: bool
+    message: str
+    open_before: set[int] | None = None  # numbers of the pull requests that were open before the first try
+    deleted: set[str] = field(default_factory=set)  # files of the repository
+
+    def send(self) -> str:
+        """Make the commit or open the pull request; return the address. If an earlier try did so, nothing changes."""
+        if self.create_pr and (url := self._opened_by_an_earlier_try()):
+            return url
+        repository = self._make_repository()
+        parent = self.api.model_info(repository, revision=self.revision)
+        commit = self.api.create_commit(
             repository,
-            [*added, *map(CommitOperationDelete, _replaced(there, content) + outdated)],
-            commit_message=message,
-            revision=revision,
-            create_pr=create_pr,
+            self._changes(repository, parent),
+            commit_message=self.message,
+            revision=self.revision,
+            create_pr=self.create_pr,
             parent_commit=parent.sha,
         )
-        if not create_pr:
-            return f"{address}/tree/{revision}" if revision else str(address)
+        if not self.create_pr:
+            return f"{commit.repo_url}/tree/{self.revision}" if self.revision else str(commit.repo_url)
         if commit.pr_url is None:  # huggingface_hub sends no commit that changes nothing
             raise HubError(f"{repository} already has all of these files, so no pull request was opened")
         return commit.pr_url
 
-    address = ""
-    for wait in (*WAITS, None):
-        try:
-            with hub_bars(progress):
-                address = send()
-            break
-        except Exception as error:
-            if wait is None or not may_pass(error):
-                is_first = wait == WAITS[0]  # of later tries, the one before may have succeeded without a response
-                sure = "nothing was published" if is_first else "the push failed, and can be repeated"
-                raise hub_error(error, f"{repo_id}: {sure}", token, "write") from None
-            sleep(wait)
-    if deleted:
-        tell(f"deleted there, since they belong to other weights or another tokenizer: {', '.join(sorted(deleted))}")
-    return address
+    def _opened_by_an_earlier_try(self) -> str | None:
+        """Return the address of the pull request that an earlier try opened, if its response was lost."""
+        opened = {pr.num: pr for pr in self.api.get_repo_discussions(self.repo_id, discussion_type="pull_request")}
+        if self.open_before is None:
+            self.open_before = set(opened)
+        return next(
+            (pr.url for number, pr in opened.items() if number not in self.open_before and pr.title == self.message),
+            None,
+        )
+
+    def _make_repository(self) -> str:
+        """Return the repository's name with its owner, who may be left out. Make it, and the branch, unless they are
+        there or a pull request is opened."""
+        repository = self.repo_id
+        if not self.create_pr:
+            repository = self.api.create_repo(self.repo_id, private=self.private or None, exist_ok=True).repo_id
+        if self.private and not self.api.model_info(repository).private:
+            raise HubError(f"{repository} is public on the Hub: make it private there, or choose another name")
+        if self.revision and not self.create_pr:
+            self.api.create_branch(repository, branch=self.revision, exist_ok=True)
+        return repository
+
+    def _changes(self, repository: str, parent: ModelInfo) -> list[CommitOperationAdd | CommitOperationDelete]:
+        """Return the files to add and to delete, beside or in place of those of the commit `parent`."""
+        there = [file.rfilename for file in parent.siblings or ()]
+        _check_fit(there, self.files, self.directory)
+        content = self.files | {CARD: self._card(repository, parent, CARD in there)}
+        outdated = _outdated_tokenizer(there, content)
+        graphs = [name for name in there if _GRAPHS.fullmatch(name) and name not in content]
+        if graphs and _has_new_weights(
+            self.files, self.api.list_repo_tree(repository, recursive=True, revision=parent.sha)
+        ):
+            outdated += graphs
+        self.deleted.update(outdated)
+        added = [CommitOperationAdd(name, data) for name, data in sorted(content.items())]
+        return [*added, *map(CommitOperationDelete, _replaced(there, content) + outdated)]
+
+    def _card(self, repository: str, parent: ModelInfo, is_there: bool) -> bytes:
+        """Return the card of the folder, or else of the repository, or a new one, with what the model needs."""
+        path = self.directory / CARD
+        if not path.exists() and is_there:
+            path = Path(self.api.hf_hub_download(repository, CARD, revision=parent.sha))
+        card = path.read_text(encoding="utf-8") if path.exists() else card_of_folder(self.directory)
+        return with_needs(card, self.directory, self.with_code).encode("utf-8")
 
 
 def _check_fit(there: Collection[str], written: Collection[str], directory: Path) -> None:
