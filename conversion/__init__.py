@@ -16,7 +16,6 @@ from modeling_roformer.output.lazy_names import lazy_names
 if TYPE_CHECKING:
     from .converter import convert
     from .errors import CheckpointError
-    from .folder_converter import convert_all
     from .inspection.checkpoint_info import CheckpointInfo
     from .inspection.info import info
     from .report import ConversionReport
@@ -28,7 +27,6 @@ __all__ = [
     "CheckpointInfo",
     "ConversionReport",
     "convert",
-    "convert_all",
     "export_tf",
     "info",
     "initialise_words",
@@ -38,7 +36,6 @@ __getattr__, __dir__ = lazy_names(
     {
         "converter": ("convert",),
         "errors": ("CheckpointError",),
-        "folder_converter": ("convert_all",),
         "inspection.checkpoint_info": ("CheckpointInfo",),
         "inspection.info": ("info",),
         "report": ("ConversionReport",),

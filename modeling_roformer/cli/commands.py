@@ -117,36 +117,28 @@ def convert(
     padded_vocabulary: PaddedVocabulary = False,
     dtype: Annotated[str, Option(help="dtype of the result: float32, float16, bfloat16 or float64.")] = "float32",
     max_shard_size: Annotated[str, Option(metavar="SIZE", help="Maximum size of a weights file: 500MB, 5GB …")] = "5GB",
-    all_: Annotated[bool, Option("--all", help="Convert every checkpoint in LEGACY_DIR into OUTPUT_DIR.")] = False,
     force: Force = False,
     verify: Annotated[bool, Option("--verify", help="Load the result and compare every tensor.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Print the report, and write nothing.")] = False,
 ) -> None:
     """Convert a checkpoint of the original framework into a folder for from_pretrained."""
-    options = {
-        "family": family,
-        "as_family": as_family,
-        "checkpoint": checkpoint,
-        "head": head,
-        "padded_vocabulary": padded_vocabulary,
-        "dtype": dtype,
-        "max_shard_size": max_shard_size,
-        "force": force,
-        "verify": verify,
-        "dry_run": dry_run,
-        "progress": True,
-    }
-    if all_:
-        from modeling_roformer.conversion.folder_converter import convert_all
-
-        summary = convert_all(legacy_dir, output_dir, **options)
-        stdout.print(summary.table())
-        show_warnings(summary.warnings)
-        summary.raise_for_failures()
-        return
     from modeling_roformer.conversion.converter import convert as convert_checkpoint
 
-    report = convert_checkpoint(legacy_dir, output_dir, **options)
+    report = convert_checkpoint(
+        legacy_dir,
+        output_dir,
+        family=family,
+        as_family=as_family,
+        checkpoint=checkpoint,
+        head=head,
+        padded_vocabulary=padded_vocabulary,
+        dtype=dtype,
+        max_shard_size=max_shard_size,
+        force=force,
+        verify=verify,
+        dry_run=dry_run,
+        progress=True,
+    )
     stdout.print(report.table())
     show_warnings(report.warnings)
 

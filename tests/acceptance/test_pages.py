@@ -23,7 +23,7 @@ BLOCKS = {page: [block for block in pages.blocks(page) if block.extra is None] f
 WITH_RAY = {page: [block for block in pages.blocks(page) if block.extra == "ray"] for page in pages.PAGES}
 # Every page of docs/ starts in the folder to which the first of these blocks leads.
 (GO_TO_WORK,) = (block for block in BLOCKS["docs/index.md"] if " cd work " in block.code)
-CONVERT, CONVERT_ALL = (block for block in BLOCKS["docs/index.md"] if block.commands)
+CONVERT, CONVERT_KINDS = (block for block in BLOCKS["docs/index.md"] if block.commands)
 
 INTERPRETER = """
 import json, sys
@@ -95,7 +95,7 @@ def converted(clone) -> Path:
     terminal = Terminal(clone, {}, HERE)
     terminal.type(GO_TO_WORK.code)
     terminal.folder = clone / "work"
-    for block in (CONVERT, CONVERT_ALL):
+    for block in (CONVERT, CONVERT_KINDS):
         for line in block.commands:
             terminal.type(line)
     return terminal.folder

@@ -1,16 +1,17 @@
-"""Large checkpoints, replacing what is there, and many checkpoints at once."""
+"""Large checkpoints, replacing what is there, and many at once."""
 
 import json
 import os
 import shutil
+import subprocess
 import tracemalloc
-import zipfile
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from helpers import command_line, pages
 from helpers.messages import assert_states
 from helpers.paths import REPOSITORY
 from safetensors.torch import load_file
@@ -19,7 +20,6 @@ from transformers import AutoModelForMaskedLM
 from modeling_roformer import RoFormerConfig
 from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.families import roformer_v2
-from modeling_roformer.conversion.folder_converter import convert_all
 from modeling_roformer.conversion.formats.tensor_bundle_writer import write_bundle
 
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
@@ -146,82 +146,21 @@ def test_a_checkpoint_is_not_replaced_by_what_it_becomes(run, tmp_path):
 # Many at once.
 
 
-@pytest.fixture
-def downloads(tmp_path) -> Path:
-    """Checkpoints as they lie in a folder of downloads: unpacked, packed, one folder too deep, damaged, and others."""
-    parent = tmp_path / "downloads"
-    for name, fixture in (("roformer", "word"), ("roformer-gpt", "gpt"), ("nested/wonezha", "wonezha")):
-        shutil.copytree(LEGACY / fixture, parent / name)
-    for name, fixture in (("roformer", "word"), ("wobert", "wobert")):
-        with zipfile.ZipFile(parent / f"{name}.zip", "w") as archive:
-            for file in (LEGACY / fixture).iterdir():
-                archive.write(file, f"{name}/{file.name}")
-    shutil.copytree(LEGACY / "sim", parent / "damaged")
-    (parent / "damaged" / "bert_model.ckpt.data-00000-of-00001").write_bytes(b"short")
-    shutil.copytree(LEGACY / "v2", parent / "half")
-    (parent / "half" / "bert_config.json").unlink()
-    (parent / "broken.zip").write_bytes(b"no archive")
-    (parent / "pictures").mkdir()
-    (parent / "pictures" / "cat.jpg").write_bytes(b"meow")
-    (parent / ".cache").mkdir()
-    shutil.copytree(LEGACY / "word", parent / ".cache" / "word")
-    (parent / "notes.txt").write_text("mine")
-    return parent
-
-
-CONVERTED = {"roformer": "RoFormer", "roformer-gpt": "RoFormer-GPT", "wobert": "WoBERT", "wonezha": "WoNEZHA"}
-
-
-def test_all_at_once(run, downloads, output, tmp_path):
-    code, out, err = run("convert", "--all", downloads, output, "--verify")
-    assert code == 1 and err.count("\n") == 1 and "3 of 7 checkpoints" in err
-    assert all(name in err for name in ("broken", "damaged", "half"))
-    rows = {line.split("│")[1].strip(): line for line in out.splitlines() if line.startswith("│")}
-    rows.pop("", None)  # further lines of a sentence
-    assert sorted(rows) == sorted([*CONVERTED, "broken", "damaged", "half"])
-    for name, family in CONVERTED.items():
-        assert f"{family}, " in rows[name] and " parameters" in rows[name]
-        assert {"config.json", "model.safetensors"} <= set(os.listdir(output / name))
-    flat = "".join(part for line in out.splitlines() for part in line.split("│")[2:3]).replace(" ", "")
-    for facts in ("broken.zip", "bert_model.ckpt.data-00000-of-00001istruncated", "nobert_config.json"):
-        assert facts in flat
-    assert sorted(os.listdir(output)) == sorted(CONVERTED) and sorted(os.listdir(tmp_path)) == ["downloads", "output"]
-
-    before = contents(output)
-    for name in ("damaged", "half", "broken.zip"):
-        path = downloads / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    (output / "roformer" / "notes.txt").write_text("old")
-    code, out, err = run("convert", "--all", downloads, output)
-    assert (code, err) == (0, "") and out.count("already converted") == 4
-    assert contents(output).keys() - before.keys() == {"roformer/notes.txt"}
-    code, out, err = run("convert", "--all", downloads, output, "--force")
-    assert code == 1 and "notes.txt" in out and (output / "roformer" / "notes.txt").read_text() == "old"
-    (output / "roformer" / "notes.txt").unlink()
-    code, out, err = run("convert", "--all", downloads, output, "--force")
-    assert (code, err) == (0, "") and "already" not in out and contents(output) == before
-
-
-def test_two_of_one_name(tmp_path, output):
-    folders = [tmp_path / "parent" / place / "same" for place in ("first", "second")]
-    for folder in folders:
-        shutil.copytree(LEGACY / "word", folder)
-    (outcome,) = convert_all(tmp_path / "parent", output).outcomes
-    assert_states(outcome.failure, *folders)
-    assert not output.exists()
-
-
-def test_the_output_among_the_checkpoints(tmp_path):
-    shutil.copytree(LEGACY / "word", tmp_path / "word")
-    for _ in range(2):
-        (outcome,) = convert_all(tmp_path, tmp_path / "converted", force=True).outcomes
-        assert outcome.name == "word" and outcome.report
-
-
-def test_nothing_to_convert(run, output, tmp_path):
-    (tmp_path / "empty").mkdir()
-    for parent, fact in ((tmp_path / "empty", ".zip"), (tmp_path / "none", "No such file")):
-        code, out, err = run("convert", "--all", parent, output)
-        assert code == 1 and not out and err.startswith("roformer: ")
-        assert_states(err, parent, fact)
-    assert os.listdir(tmp_path) == ["empty"]
+@pytest.mark.slow
+def test_the_loop_of_the_page_converts_folders_and_archives_and_goes_on_after_a_failure(tmp_path):
+    sources = tmp_path / "tests" / "fixtures" / "legacy"  # that the page names
+    for name, fixture in (("damaged", "sim"), ("roformer", "word")):
+        shutil.copytree(LEGACY / fixture, sources / name)
+    (sources / "damaged" / "vocab.txt").unlink()
+    shutil.make_archive(str(sources / "a wobert"), "zip", LEGACY, "wobert")
+    (loop,) = (line for block in pages.blocks("docs/converting.md") for line in block.commands if "for " in line)
+    path = f"{command_line.ROFORMER.parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", loop], cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PATH": path}
+    )
+    assert_states(done.stderr, "damaged", "vocab.txt")
+    assert done.stderr.count("roformer: ") == 1
+    (parent,) = set(tmp_path.iterdir()) - {tmp_path / "tests"}
+    for name, architecture in (("a wobert", "BertForMaskedLM"), ("roformer", "RoFormerForMaskedLM")):
+        assert json.loads((parent / name / "config.json").read_text())["architectures"] == [architecture]
+    assert sorted(os.listdir(parent)) == ["a wobert", "roformer"]

@@ -15,7 +15,6 @@ from safetensors.torch import load_file, save_file
 
 from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.errors import CheckpointError
-from modeling_roformer.conversion.folder_converter import convert_all
 from modeling_roformer.conversion.inspection.info import info
 
 FIXTURES = REPOSITORY / "tests" / "fixtures"
@@ -50,12 +49,6 @@ def test_the_command_prints_the_report_and_writes_nothing(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={"COLUMNS": "200"})
     assert (done.returncode, done.stderr) == (0, "") and list(tmp_path.iterdir()) == []
     assert "dry run" in done.stdout and "RoFormerForMaskedLM" in done.stdout and "verified" not in done.stdout
-
-
-def test_a_dry_run_of_many_checkpoints(tmp_path):
-    outcomes = convert_all(LEGACY, tmp_path / "output", dry_run=True).outcomes
-    assert [outcome.name for outcome in outcomes] == sorted(path.name for path in LEGACY.iterdir())
-    assert all(outcome.report for outcome in outcomes) and list(tmp_path.iterdir()) == []
 
 
 def test_a_dry_run_refuses_an_output_folder_that_must_not_be_replaced(tmp_path):

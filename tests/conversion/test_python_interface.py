@@ -12,18 +12,18 @@ from modeling_roformer import conversion, hub
 # Each order begins with nothing of this package imported. A program of the command's name does not import the models.
 ORDERS = {
     "functions first": """
-from modeling_roformer.conversion import convert, convert_all, export_tf, info
+from modeling_roformer.conversion import convert, export_tf, info
 from modeling_roformer.conversion.converter import convert as inner
 """,
     "module first": """
 from modeling_roformer.conversion.converter import convert as inner
-from modeling_roformer.conversion import convert, convert_all, export_tf, info
+from modeling_roformer.conversion import convert, export_tf, info
 """,
     "import of the module": """
 import modeling_roformer.conversion.converter
 inner = modeling_roformer.conversion.converter.convert
-import modeling_roformer.conversion.tf_exporter, modeling_roformer.conversion.folder_converter
-from modeling_roformer.conversion import convert, convert_all, export_tf, info
+import modeling_roformer.conversion.tf_exporter, modeling_roformer.conversion.word_embeddings
+from modeling_roformer.conversion import convert, export_tf, info
 """,
 }
 CHECK = """
@@ -33,7 +33,7 @@ import modeling_roformer.conversion.converter
 module = sys.modules["modeling_roformer.conversion.converter"]
 assert inspect.ismodule(module) and module.convert is convert is inner
 assert modeling_roformer.conversion.converter.convert is convert and pickle.loads(pickle.dumps(convert)) is convert
-assert all(map(inspect.isfunction, (convert, convert_all, export_tf, info)))
+assert all(map(inspect.isfunction, (convert, export_tf, info)))
 convert(source, output)
 print(order, info(output).family)
 """

@@ -25,7 +25,6 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, 
 from modeling_roformer import NezhaModel, RoFormerForCausalLM, RoFormerForMaskedLM, RoFormerModel
 from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.errors import CheckpointError
-from modeling_roformer.conversion.folder_converter import convert_all
 from modeling_roformer.conversion.inspection.info import info
 from modeling_roformer.conversion.tf_exporter import export_tf
 
@@ -404,17 +403,13 @@ def test_a_factorised_bert_has_the_logits_of_the_formulas(case, converted):
 def test_any_bert_is_a_start(run, tmp_path, case, converted):
     """TensorFlow, and the folder that it was converted to, as PyTorch has it: `--as roformer` of both."""
     names = ["bert-encoder", "bert-encoder-pooled", "simbert-small", "nezha-encoder", "bert-factorised"]
-    for name in names:
-        shutil.copytree(case(name), tmp_path / "sources" / name)
-        if CONVERTED[name][1].startswith(("Bert", "Nezha")):
-            shutil.copytree(converted(name), tmp_path / "sources" / f"{name}-pytorch")
-    options = ["--as", "roformer", "--verify"]
-    code, _, err = run("convert", "--all", tmp_path / "sources", tmp_path / "starts", *options)
-    assert code == 0, err
-    starts = sorted((tmp_path / "starts").iterdir())
-    assert len(starts) == 8
-    for start in starts:
-        name = start.name.removesuffix("-pytorch")
+    sources = [(name, case(name)) for name in names]
+    sources += [(name, converted(name)) for name in names if CONVERTED[name][1].startswith(("Bert", "Nezha"))]
+    assert len(sources) == 8
+    for number, (name, source) in enumerate(sources):
+        start = tmp_path / str(number)
+        code, _, err = run("convert", source, start, "--as", "roformer", "--verify")
+        assert code == 0, err
         variables = read(case(name))
         model, loading = AutoModel.from_pretrained(start, output_loading_info=True)
         assert type(model) is RoFormerModel and not loading["missing_keys"]
@@ -523,20 +518,6 @@ def test_a_saved_folder_whose_two_vocabularies_differ_is_refused_with_the_option
 def test_info_describes_a_checkpoint_that_lost_a_line(case):
     described = info(case("lost-line"))
     assert (described.family, described.layers, described.vocabulary["entries"]) == ("RoFormer", 2, 153)
-
-
-def test_all_checkpoints_of_a_folder_may_be_padded(case, tmp_path):
-    for name in ("padded", "padded-v2"):
-        shutil.copytree(case(name), tmp_path / "sources" / name)
-    summary = convert_all(tmp_path / "sources", tmp_path / "refused")
-    assert [outcome.report for outcome in summary.outcomes] == [None, None] and summary.warnings == []
-    for outcome in summary.outcomes:
-        assert_states(outcome.failure, *PADDED_FACTS)
-    summary = convert_all(tmp_path / "sources", tmp_path / "converted", padded_vocabulary=True)
-    assert len(summary.warnings) == 2
-    for outcome, warning in zip(summary.outcomes, summary.warnings, strict=True):
-        assert_states(warning, 154, 160)
-        assert warning in outcome.result
 
 
 def test_the_installed_command_warns_in_its_summary_and_on_stderr(case, tmp_path):

@@ -22,7 +22,7 @@ from modeling_roformer import (
     RoFormerModel,
     RoFormerTokenizer,
 )
-from modeling_roformer.conversion import ConversionReport, convert, convert_all, export_tf, info
+from modeling_roformer.conversion import ConversionReport, convert, export_tf, info
 from modeling_roformer.hub import pull, push
 from modeling_roformer.serving.onnx_export import OnnxReport, export_onnx
 from modeling_roformer.serving.vectors import EmbedReport, Ranking, TextEncoder, embed, rank
@@ -46,7 +46,6 @@ assert_type(RoFormerForSequenceClassification.from_pretrained("folder").forward(
 masked.save_pretrained("folder")
 
 assert_type(convert("legacy", "output", verify=True), ConversionReport)
-convert_all("legacy", "output").raise_for_failures()
 assert_type(embed("folder", "texts.txt", "vectors"), EmbedReport)
 assert_type(rank("a query", "vectors", top_k=3), Ranking)
 assert_type(export_onnx("folder", "graph"), OnnxReport)
