@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from modeling_roformer.files.atomic_folder import output_folder
+from modeling_roformer.files.model_folder import special_file
 from modeling_roformer.output.console import summary_table
 from modeling_roformer.output.progress import byte_progress
 from modeling_roformer.saved_fields import MODEL_TYPES as ROFORMER_TYPES
@@ -180,6 +181,8 @@ def initialise_words(
     source = Path(checkpoint_dir)
     if not source.is_dir():
         raise CheckpointError(f"{source} is not a folder (roformer pull fetches one from the Hub)")
+    if reason := special_file(source):
+        raise CheckpointError(reason)
     with output_folder(checked_output(source, output_dir), force) as folder:
         entries = read_vocab_txt(new_vocab)
         from . import sentence_transformers_files

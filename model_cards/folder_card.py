@@ -73,7 +73,10 @@ def write_card(directory: str | Path) -> CardReport:
     >>> print(write_card("my-model"))
     wrote my-model/README.md
     """
-    path = Path(directory) / CARD
+    directory = Path(directory)
+    if reason := why_no_model(directory):  # before the card is read
+        raise ValueError(reason)
+    path = directory / CARD
     if not path.exists():
         card = card_of_folder(directory)
         write_whole(path, card)

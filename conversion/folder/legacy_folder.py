@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 from modeling_roformer.files.atomic_folder import overlap, temporary_sibling
-from modeling_roformer.files.model_folder import ADAPTER, adapter_advice
+from modeling_roformer.files.model_folder import ADAPTER, adapter_advice, special_file
 
 from ..errors import CheckpointError
 from ..formats.pytorch_files import PYTORCH, PYTORCH_SUFFIXES
@@ -104,6 +104,8 @@ def name_of(path: str | Path) -> str:
 
 def find_files(folder: Path, checkpoint: str | None = None) -> LegacyFiles:
     """Return the files of the checkpoint in a folder; raise CheckpointError if one is missing or there are several."""
+    if reason := special_file(folder):
+        raise CheckpointError(reason)
     config = next((folder / name for name in CONFIGS if (folder / name).is_file()), None)
     if config is None:
         if (folder / ADAPTER).is_file():

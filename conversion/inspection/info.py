@@ -7,6 +7,8 @@ folder_info.py describes folders, hub_info.py repositories.
 import tempfile
 from pathlib import Path
 
+from modeling_roformer.files.model_folder import special_file
+
 from ..errors import CheckpointError
 from ..folder.legacy_folder import CONFIGS, INDEX, name_of, unpack
 from .checkpoint_info import CheckpointInfo
@@ -36,6 +38,8 @@ def info(where: str | Path, *, revision: str | None = None, token: str | None = 
             f"{where} is a local path, without revisions like {revision!r}; repositories on the Hub have them"
         )
     if path.is_dir():
+        if reason := special_file(path):
+            raise CheckpointError(reason)
         sizes = {file.relative_to(path).as_posix(): file.stat().st_size for file in _files(path)}
         return folder_info(path, sizes, str(where) or ".", name_of(path))
     if path.is_file():

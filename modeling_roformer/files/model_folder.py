@@ -1,5 +1,6 @@
 """Folders that do not have a saved model, and what to do about them, in one sentence."""
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,11 +19,16 @@ _BASES = {
 
 
 def why_no_model(folder: Path) -> str | None:
-    """Return the sentence that tells why a path is not the folder of a saved model; None if it has a config.json."""
+    """Return the sentence that tells why a path is not the folder of a saved model.
+
+    None if it has a config.json, and only regular files.
+    """
     if not folder.exists():
         return f"{folder} does not exist: name the folder of a saved model (`roformer pull` fetches one from the Hub)"
     if not folder.is_dir():
         return f"{folder} is not a folder: name the folder of a saved model"
+    if reason := special_file(folder):
+        return reason
     if (folder / "config.json").is_file():
         return None
     if (folder / ADAPTER).is_file():
@@ -33,6 +39,18 @@ def why_no_model(folder: Path) -> str | None:
     elif (folder / "model" / "config.json").is_file():  # the folder of a run
         advice = f"name {folder / 'model'}, which has one"
     return f"{folder} has no config.json, so it is not a saved model: {advice}"
+
+
+def special_file(folder: Path) -> str | None:
+    """Return the sentence that names a pipe, a socket or a device among the files of a model, or None.
+
+    A pipe that nobody writes to would be read for ever, and others would be taken for missing files.
+    """
+    for pattern in ("[!.]*", "[!.]*/[!.]*"):  # hidden files are nobody's; others lie deeper, such as a run's
+        for path in sorted(folder.glob(pattern)):
+            if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+                return f"{path} is a pipe, a socket or a device: put a regular file there, or remove it"
+    return None
 
 
 def adapter_advice(folder: Path) -> str:

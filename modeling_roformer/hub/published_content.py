@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 
 from modeling_roformer.files.model_folder import why_no_model
 from modeling_roformer.files.reading import read_json
@@ -69,7 +69,7 @@ def published_content(directory: Path, with_code: bool, tell: Callable[[str], ob
 
 
 def _check_weights(directory: Path, files: dict[str, Path]) -> None:
-    """Raise ValueError if there are no weights, or if a file of them is missing, cut off or not published."""
+    """Raise ValueError if there are no weights, or or a file of them is missing, damaged or not published."""
     names = {WEIGHTS, INDEX, GRAPH} & files.keys()
     if not names:
         raise ValueError(f"{directory} has no weights ({WEIGHTS} or {INDEX}): save the model there first")
@@ -81,6 +81,24 @@ def _check_weights(directory: Path, files: dict[str, Path]) -> None:
             safetensors_header(files[name])
         except (SafetensorError, OSError) as error:
             raise ValueError(f"{files[name]} is not a whole safetensors file: {error}") from None
+        if tensor := _first_not_finite(files[name]):
+            raise ValueError(
+                f"{files[name]} has values that are not finite in {tensor}: the file is damaged, or training diverged"
+            )
+
+
+def _first_not_finite(weights: Path) -> str | None:
+    """Return the name of a tensor with NaN or infinite values, or None."""
+    import torch
+
+    with safe_open(weights, "pt") as tensors:
+        for name in tensors.keys():  # noqa: SIM118, it is not a dict
+            tensor = tensors.get_tensor(name)
+            if tensor.is_floating_point() and tensor.itemsize == 1:
+                tensor = tensor.to(torch.bfloat16)  # isfinite does not take float8; bfloat16 has all of its numbers
+            if not tensor.isfinite().all():
+                return name
+    return None
 
 
 def _check_graph(path: Path, name: str, files: dict[str, Path], tell: Callable[[str], object]) -> None:

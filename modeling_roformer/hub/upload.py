@@ -81,8 +81,8 @@ def push(
         'https://huggingface.co/me/my-model'
     """
     directory = Path(directory)
+    validate_repo_id(repo_id)  # before the weights are read
     files = published_content(directory, with_code, tell)
-    validate_repo_id(repo_id)
     token = usable_token(token)
     message = commit_message or f"Upload {directory.resolve().name}{' with code' if with_code else ''}"
     upload = _Upload(HfApi(token=token), directory, files, repo_id, with_code, private, revision, create_pr, message)

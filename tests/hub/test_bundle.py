@@ -15,6 +15,7 @@ from helpers.exporting import write_graph
 from helpers.hub_server import content, published
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
+from safetensors.numpy import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, pipeline
 
@@ -100,11 +101,22 @@ def test_refusals_leave_nothing(word, tmp_path, run, monkeypatch):
     assert os.listdir(tmp_path) == ["word"]
 
 
+def test_a_shard_with_nan_is_not_bundled(word, tmp_path):
+    shard = min(word.glob("model-*.safetensors"))
+    tensors = load_file(shard)
+    name = next(iter(tensors))
+    save_file(tensors | {name: np.full_like(tensors[name], np.nan)}, shard, {"format": "pt"})
+    with refused(ValueError, shard, name, "finite"):
+        bundle(word, tmp_path / "out")
+    assert os.listdir(tmp_path) == ["word"]
+
+
 ELSEWHERE = """
 import json
 import sys
 import numpy
 import torch
+from safetensors.numpy import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, pipeline
 

@@ -1,6 +1,7 @@
 """`push`: whole folders arrive in one commit, incomplete ones cause no traffic, and every failure is one sentence."""
 
 import json
+import math
 import os
 import re
 import sys
@@ -16,6 +17,7 @@ from helpers.hub_server import Fault, content, interrupt, published
 from helpers.messages import assert_states, refused
 from huggingface_hub import HfApi, ModelCard, snapshot_download
 from safetensors.numpy import load_file, save_file
+from safetensors.torch import save_file as save_weights
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM
 from modeling_roformer.hub import HubError, push, upload
@@ -384,6 +386,14 @@ def index(weight_map):
     return change
 
 
+def not_finite(dtype, value):
+    def change(folder):
+        weights = {"w": torch.ones(3, 2), "x": torch.tensor([1.0, value]).to(dtype)}
+        save_weights(weights, folder / "model.safetensors", {"format": "pt"})
+
+    return change
+
+
 def code(**fields):
     return write("config.json", json.dumps({"model_type": "roformer"} | fields))
 
@@ -396,6 +406,9 @@ BROKEN = {
     "no weights": (lambda f: (f / "model.safetensors").unlink(), ["no weights", "model.safetensors.index.json"]),
     "weights cut off": (lambda f: os.truncate(f / "model.safetensors", 3000), ["model.safetensors", "whole"]),
     "missing shard": (index({"a": "model-00002-of-00002.safetensors"}), ["model-00002-of-00002.safetensors", "names"]),
+    "weights with NaN": (not_finite(torch.bfloat16, math.nan), ["model.safetensors", "x", "finite"]),
+    "infinite weights": (not_finite(torch.float16, math.inf), ["model.safetensors", "x", "finite"]),
+    "float8 with NaN": (not_finite(torch.float8_e4m3fn, math.nan), ["model.safetensors", "x", "finite"]),
     "code of a pipeline": (code(custom_pipelines={"x": {"impl": "model.X"}}), ["model.py", "--with-code"]),
     "code that is left out": (code(auto_map={"AutoModel": "latest.A"}), ["latest.py", "--with-code"]),
 }

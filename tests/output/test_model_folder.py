@@ -1,5 +1,6 @@
 """A folder that is no saved model is refused with what helps, and an adapter with the lines that merge it."""
 
+import os
 import re
 import subprocess
 
@@ -64,6 +65,34 @@ def test_the_folder_of_a_run_is_not_its_model(tmp_path):
     adapter_in(tmp_path / "run")
     (tmp_path / "run" / "base").rename(tmp_path / "run" / "model")
     assert_states(why_no_model(tmp_path / "run"), tmp_path / "run", tmp_path / "run" / "model", "config.json")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", "model.safetensors", "README.md"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["card", "model"],
+        ["bundle", "model", "out"],
+        ["vocab-init", "model", "words.txt", "out"],
+        ["export-tf", "model", "out"],
+        ["export-onnx", "model", "out"],
+        ["convert", "model", "out"],
+        ["info", "model"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_pipe_among_the_files_of_a_model_is_named(tmp_path, command, name):
+    """Commands waited for it for ever, or took it for a missing file."""
+    modeling_roformer.RoFormerForMaskedLM(small_config(vocab_size=len(TOKENIZER))).save_pretrained(tmp_path / "model")
+    TOKENIZER.save_pretrained(tmp_path / "model")
+    TOKENIZER.save_vocabulary(str(tmp_path))
+    (tmp_path / "vocab.txt").rename(tmp_path / "words.txt")
+    (tmp_path / "model" / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / "model" / name)
+    done = subprocess.run([ROFORMER, *command], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and not (tmp_path / "out").exists()
+    assert_states(done.stderr, f"model/{name}", "pipe")
 
 
 @pytest.mark.slow
