@@ -17,7 +17,7 @@ from pathlib import Path
 from stat import S_IMODE
 
 from .known_files import NAMED, unknown_files
-from .lock import lock_folder
+from .lock import lock_folder, make_and_lock
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux's renameat2: paths are relative to the current folder
@@ -162,26 +162,16 @@ def temporary_sibling(path: Path) -> Iterator[Path]:
             lock = lock_folder(leftover)
             shutil.rmtree(leftover, ignore_errors=True)
             os.close(lock)
-    folder, lock = _locked_folder(path, start)
+
+    def make() -> Path:
+        folder = path.with_name(f"{start}{secrets.token_hex(4)}.unfinished")
+        folder.mkdir()
+        return folder
+
+    folder, lock = make_and_lock(make)  # another process may take it for a leftover before it is locked
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         if lock is not None:
             os.close(lock)
-
-
-def _locked_folder(path: Path, start: str) -> tuple[Path, int | None]:
-    """Make a folder next to `path`; return it with its lock, which is None on a file system without locks."""
-    while True:
-        folder = path.with_name(f"{start}{secrets.token_hex(4)}.unfinished")
-        folder.mkdir()
-        try:
-            lock = lock_folder(folder)
-        except (BlockingIOError, FileNotFoundError):  # another process took it for a leftover before it was locked
-            continue
-        except OSError:
-            return folder, None
-        if folder.exists():
-            return folder, lock
-        os.close(lock)

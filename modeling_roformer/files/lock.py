@@ -1,7 +1,7 @@
 """Locks of folders. The system releases those of a process that has ended, even if it was killed."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -27,6 +27,29 @@ def lock_folder(folder: Path) -> int:
     return descriptor
 
 
+def make_and_lock(make: Callable[[], Path], error: Exception | None = None) -> tuple[Path, int | None]:
+    """Make a folder and lock it; return it with its lock, which is None on a file system without locks.
+
+    `make` returns the folder. It is called again if another process removed the folder before it was locked. If another
+    process holds the lock, `error` is raised; if that is None, `make` is called again.
+    """
+    while True:
+        folder = make()
+        try:
+            lock = lock_folder(folder)
+        except BlockingIOError:
+            if error is not None:
+                raise error from None
+            continue
+        except FileNotFoundError:
+            continue
+        except OSError:  # a file system without locks
+            return folder, None
+        if _is_at(folder, lock):
+            return folder, lock
+        os.close(lock)
+
+
 @contextmanager
 def only_writer(path: str | Path, error: type[Exception]) -> Iterator[None]:
     """Hold the lock of a folder, if the file system has locks. The folder is made, and removed if it stays empty.
@@ -34,21 +57,13 @@ def only_writer(path: str | Path, error: type[Exception]) -> Iterator[None]:
     Raises `error` if another process of this machine holds the lock, FileExistsError if `path` is a file.
     """
     path = Path(path)
-    is_new, lock = not path.exists(), None
-    while True:
+    is_new = not path.exists()
+
+    def make() -> Path:
         path.mkdir(parents=True, exist_ok=True)
-        folder = path.resolve()  # a link cannot be locked, its target can
-        try:
-            lock = lock_folder(folder)
-        except BlockingIOError:
-            raise error(f"{path} is being written by another process: wait until it has ended") from None
-        except FileNotFoundError:
-            continue
-        except OSError:  # a file system without locks
-            break
-        if _is_at(folder, lock):
-            break
-        os.close(lock)  # the folder was empty, and another process removed it before it was locked
+        return path.resolve()  # a link cannot be locked, its target can
+
+    _, lock = make_and_lock(make, error(f"{path} is being written by another process: wait until it has ended"))
     try:
         yield
     finally:

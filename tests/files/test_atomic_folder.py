@@ -143,23 +143,3 @@ def test_a_whole_folder_is_always_there(can_exchange, tmp_path, monkeypatch):
             assert contents(output) == before and len(seen) == 3
     write(output, "newest")
     assert contents(output)["1_Pooling/config.json"] == "newest" and os.listdir(tmp_path) == ["output"]
-
-
-@pytest.mark.parametrize("is_locked", [True, False])
-def test_a_folder_that_another_process_removes_before_it_is_locked_is_made_again(is_locked, tmp_path, monkeypatch):
-    lock_folder, seen = atomic_folder.lock_folder, []
-
-    def removed_first(folder):
-        seen.append(folder)
-        if len(seen) > 1:
-            return lock_folder(folder)
-        if not is_locked:
-            folder.rmdir()
-            raise FileNotFoundError(errno.ENOENT, "gone", str(folder))
-        lock = lock_folder(folder)
-        folder.rmdir()
-        return lock
-
-    monkeypatch.setattr(atomic_folder, "lock_folder", removed_first)
-    write(tmp_path / "output", "new")
-    assert len(seen) == 2 and os.listdir(tmp_path) == ["output"]

@@ -1,11 +1,11 @@
 """The lock of a folder that commands write into."""
 
+import fcntl
 import os
 
 import pytest
 
-from modeling_roformer.files import lock
-from modeling_roformer.files.lock import only_writer
+from modeling_roformer.files.lock import lock_folder, make_and_lock, only_writer
 
 
 def test_a_second_writer_is_refused(tmp_path):
@@ -15,21 +15,30 @@ def test_a_second_writer_is_refused(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("is_locked", [False, True], ids=["before it is opened", "before it is locked"])
-def test_a_folder_that_another_process_removes_is_made_and_locked_again(tmp_path, monkeypatch, is_locked):
-    """A process that ends without a file removes the folder that it made."""
-    folder, lock_folder, removed = tmp_path / "out", lock.lock_folder, []
+@pytest.mark.parametrize("moment", ["removed before it is opened", "removed before it is locked", "locked"])
+def test_a_folder_that_another_process_takes_is_made_and_locked_again(tmp_path, monkeypatch, moment):
+    """A process that ends without a file removes the folder that it made, and one that begins removes leftovers."""
+    made, others = [], []
+    flock = fcntl.flock
 
-    def lock_after_removal(path):
-        descriptor = lock_folder(path) if is_locked else None
-        if not removed:
-            removed.append(path)
-            os.rmdir(path)
-        return descriptor if is_locked else lock_folder(path)
+    def make():
+        made.append(tmp_path / str(len(made)))
+        made[-1].mkdir()
+        if len(made) == 1 and moment == "removed before it is opened":
+            made[0].rmdir()
+        elif len(made) == 1 and moment == "locked":
+            others.append(lock_folder(made[0]))
+        return made[-1]
 
-    monkeypatch.setattr(lock, "lock_folder", lock_after_removal)
-    with only_writer(folder, RuntimeError):
-        assert removed and folder.is_dir()
-        monkeypatch.setattr(lock, "lock_folder", lock_folder)
-        with pytest.raises(RuntimeError, match="out"), only_writer(folder, RuntimeError):
-            pass
+    def late_flock(descriptor, operation):
+        if len(made) == 1 and moment == "removed before it is locked":
+            made[0].rmdir()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late_flock)
+    folder, lock = make_and_lock(make)
+    assert [folder] == made[1:]
+    with pytest.raises(BlockingIOError):
+        lock_folder(folder)
+    for descriptor in (lock, *others):
+        os.close(descriptor)
