@@ -9,12 +9,13 @@ from .known_files import is_model_folder
 _DEVICES = Path(os.devnull).parent
 
 
-def require_writable(path: str | Path, force: bool, sources: Iterable[str | Path] = ()) -> None:
+def require_writable(path: str | Path, force: bool | None, sources: Iterable[str | Path] = ()) -> None:
     """Raise FileExistsError if a file must not be written at a path.
 
     Args:
         path: the file.
-        force: replace a file that exists. Folders, pipes, devices and files of a model are never replaced.
+        force: replace a file that exists. None is for a command without --force. Folders, pipes, devices and files of a
+            model are never replaced.
         sources: files that the command reads; they are never replaced.
     """
     path = Path(path)
@@ -28,4 +29,5 @@ def require_writable(path: str | Path, force: bool, sources: Iterable[str | Path
     if is_model_folder(path.absolute().parent):
         raise FileExistsError(f"{path} is in the folder of a model: name a file outside it")
     if not force:
-        raise FileExistsError(f"{path} already exists: --force replaces it")
+        advice = "" if force is None else ", or replace it with --force"
+        raise FileExistsError(f"{path} already exists: name another file{advice}")

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import os
 
 import numpy as np
 import pytest
@@ -122,5 +123,10 @@ def test_a_file_that_would_be_replaced_is_named_before_the_training(tmp_path):
     check_predictions_file(data, replace=True)
     with refused(TrainingError, data):
         check_predictions_file(data, [None, "name/on-the-hub", data], replace=True)
-    with refused(TrainingError, tmp_path):
-        check_predictions_file(tmp_path)
+    (tmp_path / "model").mkdir()
+    for name in ("config.json", "model.safetensors", "found.csv"):
+        (tmp_path / "model" / name).touch()
+    os.mkfifo(tmp_path / "pipe")
+    for file in (tmp_path, tmp_path / "pipe", tmp_path / "model" / "found.csv", os.devnull):
+        with refused(TrainingError, file):
+            check_predictions_file(file, replace=True)

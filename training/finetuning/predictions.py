@@ -16,6 +16,7 @@ from scipy.special import softmax
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from modeling_roformer.files import write_whole
+from modeling_roformer.files.new_file import require_writable
 
 from ..errors import TrainingError
 from .confusion import draw_confusion
@@ -101,13 +102,11 @@ def check_predictions_file(file: str | Path, sources: Sequence[str | Path | None
     Args:
         file: the file. Folders that are missing are made when it is written.
         sources: files that are read, or None; they are never replaced.
-        replace: whether the file may exist.
+        replace: whether the file may exist. Folders, pipes, devices and files of a model are never replaced.
 
     Raises a TrainingError that names it.
     """
-    file = Path(file)
-    if file.exists():
-        if file.is_dir():
-            raise TrainingError(f"{file} is a folder: name a file for the predictions")
-        if not replace or any(source and Path(source).exists() and file.samefile(source) for source in sources):
-            raise TrainingError(f"{file} exists: name a new file for the predictions")
+    try:
+        require_writable(file, True if replace else None, [source for source in sources if source is not None])
+    except FileExistsError as error:
+        raise TrainingError(str(error)) from None
