@@ -98,8 +98,7 @@ def published_base(base: str | Path) -> str | None:
         known = metadata_of((Path(base) / CARD).read_text(encoding="utf-8")).get("base_model")
     if isinstance(known, list):
         known = known[0] if known else None
-    # Cards of earlier versions have names of folders there, which have no owner.
-    return known if isinstance(known, str) and "/" in known and _is_repository(known) else None
+    return known if isinstance(known, str) and _is_repository(known) else None
 
 
 def _is_repository(name: str) -> bool:

@@ -28,7 +28,7 @@ import sys
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 # In a source tree these folders lie beside this one; an installation has them inside. A Python that is started in the
 # tree finds this folder before any installation.

@@ -155,7 +155,12 @@ def exported_tokenizer(settings: Settings) -> dict[str, object]:
 
     fields, added = dict(settings.ignored[TOKENIZER]), {}
     for token in fields.pop("added_tokens", []):
-        flags = {"normalized": not token["special"], **token}  # version 0.2 did not save it
+        if "normalized" not in token:
+            raise CheckpointError(
+                f"{settings.path} does not say whether the added token {token['content']!r} is normalized: export the "
+                "model again with `roformer export-tf`"
+            )
+        flags = dict(token)
         number, content = flags.pop("id"), flags.pop("content")
         added[number] = AddedToken(content, **flags)
     return {**fields, "added_tokens_decoder": added}

@@ -13,15 +13,13 @@ TRAINING = (
     "mlruns",
     "lightning_logs",
     "events.out.tfevents.*",
-    # transformers' Trainer, and our runs
+    # transformers' Trainer
     "optimizer.pt",
     "scheduler.pt",
     "scaler.pt",
     "rng_state*.pth",
     "training_args.bin",
     "trainer_state.json",
-    "whole.json",
-    "run.json",
     # accelerate, FSDP and DeepSpeed
     "optimizer.bin",
     "optimizer_[0-9]*",

@@ -211,8 +211,6 @@ OF_TRAINING = [
     "rng_state.pth",
     "rng_state_0.pth",
     "training_args.bin",
-    "whole.json",
-    "run.json",
     "trainer_state.json",
     "wandb/run-1/config.yaml",
     "mlruns/0/meta.yaml",

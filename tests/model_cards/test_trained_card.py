@@ -91,7 +91,6 @@ def test_base_of_a_base(folder, tmp_path):
         ("runs/mini", "", None),
         ("mini", "somebody/roformer", "somebody/roformer"),
         ("mini", "[somebody/roformer, b]", "somebody/roformer"),
-        ("mini", "start", None),  # a folder, in a card of an earlier version
         ("mini", "/home/me/start", None),
         ("mini", "../start", None),
         ("gone/of/mine", None, None),

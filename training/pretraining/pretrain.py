@@ -82,9 +82,8 @@ def pretrain(
         )
     if device_tokens is None:
         device_tokens = default_device_tokens(model)
-    bf16 = has_bfloat16() and not arguments.get("fp16")
-    if arguments.get("bf16") is None and (bf16 or "bf16" in arguments):  # what was not given is not recorded
-        arguments["bf16"] = bf16
+    if arguments.get("bf16") is None:
+        arguments["bf16"] = has_bfloat16() and not arguments.get("fp16")
     for stage in stages:  # before the first begins
         _device_batch(stage, device_tokens)
     documents = len(corpus.documents())

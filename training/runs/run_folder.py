@@ -23,8 +23,6 @@ from .device import processes
 
 SETTINGS, RESULTS = "settings.json", "results.json"
 _NOT_COMPARED = ("output", "resume")
-_RECORDED_LATER = ("documents",)  # runs of earlier versions lack it
-_DEFAULTS = {"arguments.bf16": False}  # of settings that a run may not record
 Source = str | Path | datasets.Dataset | datasets.DatasetDict | Mapping[str, str]
 
 
@@ -149,9 +147,7 @@ def _record_or_compare(folder: Path, settings: Mapping, data: Mapping, resume: b
         return
     begun = json_object(path, LARGE)
     before, after = _fields(begun), _fields(now)
-    names = [name for name in {**before, **after} if name in before or name not in _RECORDED_LATER]
-    earlier, current = _DEFAULTS | before, _DEFAULTS | after
-    different = [name for name in names if earlier.get(name) != current.get(name)]
+    different = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     if different and begun.get("script", now["script"]) != now["script"]:
         raise TrainingError(
             f"{folder} has a run of {begun['script']}, which {now['script']} cannot resume: name another folder"
@@ -159,7 +155,7 @@ def _record_or_compare(folder: Path, settings: Mapping, data: Mapping, resume: b
     if different:
         command = "the command that began it"
         if "arguments.bf16" in different:  # its default depends on the device
-            command += " with " + ("--no-bf16" if current["arguments.bf16"] else "--bf16")
+            command += " with " + ("--no-bf16" if after["arguments.bf16"] else "--bf16")
         raise TrainingError(
             f"{folder} has a run with different {', '.join(different)}: name another folder, or repeat {command} "
             f"({path} has its settings and data)"
@@ -170,22 +166,17 @@ def record_checksums(folder: Path, checksums: Mapping[str, str], is_begun: bool)
     """Record checksums of what was made of the data, by name, in the settings of a run, or compare them with those that
     it has.
 
-    `is_begun` is whether the run has trained. If it recorded no checksums, a sentence on stderr says so.
+    `is_begun` is whether the run has trained.
 
     Raises a TrainingError that names those that differ.
     """
     path = folder / SETTINGS
     settings = json_object(path, LARGE)
-    if "checksums" not in settings:
-        if is_begun:
-            print(
-                f"{path} has no checksums of {', '.join(checksums)}: the run continues with those of now",
-                file=sys.stderr,
-            )
+    if not is_begun:
         write_json(path, settings | {"checksums": checksums})
         return
-    earlier = settings["checksums"]
-    if different := [name for name, checksum in checksums.items() if earlier.get(name) != checksum]:
+    recorded = settings.get("checksums", {})
+    if different := [name for name, checksum in checksums.items() if recorded.get(name) != checksum]:
         raise TrainingError(
             f"{folder} has a run with other pieces of the same texts ({', '.join(different)}): resume it with the "
             "versions of this package and of its libraries that began it, or name another folder"
