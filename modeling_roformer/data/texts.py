@@ -10,7 +10,7 @@ from .batches import Batch, DocumentBatch, TextBatch
 from .errors import DataError
 from .files import find_files, may_be_on_hub
 from .reader import as_document, check_sample_by, data_set_batches, read_batches
-from .values import has_text, text_of, writable
+from .values import has_lone_surrogate, has_text, text_of
 
 OPTIONS = ("--field", "--id-field")  # options that name the columns, for errors
 
@@ -143,9 +143,10 @@ def _is_pipe(place) -> bool:
 
 
 def _checked_id(value: object, where: str) -> str:
-    if isinstance(value, bool) or not isinstance(value, (str, int)) or value == "":
-        raise DataError(f"{where}: {value!r}; expected a string or an integer as id")
-    return writable(str(value))
+    is_id = isinstance(value, (str, int)) and not isinstance(value, bool) and value != ""
+    if not is_id or has_lone_surrogate(str(value)):
+        raise DataError(f"{where}: {value!r}; expected a string in UTF-8, or an integer, as id")
+    return str(value)
 
 
 def source_names(sources: Sequence[str]) -> list[str]:

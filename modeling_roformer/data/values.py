@@ -13,9 +13,13 @@ def has_text(text: str | None) -> TypeGuard[str]:
     return bool(text) and not text.isspace()
 
 
-def writable(text: str) -> str:
-    """Replace lone surrogates, which JSON may have and Arrow may not."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+def has_lone_surrogate(text: str) -> bool:
+    """Return whether a text has half of a character, which JSON may have and UTF-8 may not."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def text_of(value: object, batch, row: int, column: str) -> str | None:
@@ -26,11 +30,16 @@ def text_of(value: object, batch, row: int, column: str) -> str | None:
         batch, row, column: where the value is: `batch.where` names it in errors.
 
     Raises:
-        DataError: the value is a list, an object, a date, or anything else; or it is a number of JSON that Python
-            reads as infinite, such as 1e400. Different numbers would be the same text.
+        DataError: a string has a lone surrogate; the value is a list, an object, a date, or anything else; or it is a
+            number of JSON that Python reads as infinite, such as 1e400. Different numbers would be the same text.
     """
     if isinstance(value, str):
-        return writable(value)
+        if has_lone_surrogate(value):
+            raise DataError(
+                f"{batch.where(row, column)} has a lone surrogate, half of a character: write the whole character, or "
+                "remove it"
+            )
+        return value
     if value is None or value != value:
         return None
     if isinstance(value, float) and math.isinf(value) and isinstance(batch, JsonBatch):

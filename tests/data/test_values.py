@@ -102,7 +102,7 @@ VALUES = [
     ([*TEXT_FORMATS, *JSON_FORMATS, *TSV_FORMATS, *PARQUET_FORMATS, CSV_FORMATS[0]], '他说："好，', '他说："好，'),
     ([*JSON_FORMATS, *PARQUET_FORMATS, CSV_FORMATS[0]], "第一行\n第二行", "第一行\n第二行"),
     ([*JSON_FORMATS, *PARQUET_FORMATS, CSV_FORMATS[0]], "第一行\r\n第二行", "第一行\r\n第二行"),
-    (JSON_FORMATS, "\ud83d", "?"),
+    (JSON_FORMATS, "\ud83d", REFUSED),
     ([*JSON_FORMATS, *PARQUET_FORMATS], None, BLANK),
     (JSON_FORMATS, 1, "1"),
     (JSON_FORMATS, 1.0, "1.0"),

@@ -276,6 +276,7 @@ def test_texts_that_cannot_be_read(saved, run, tmp_path):
     (tmp_path / "b.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-20])
     (tmp_path / "empty.txt").write_text("\n \n")
     (tmp_path / "id.jsonl").write_text('{"text": "今天", "id": [1]}\n', encoding="utf-8")
+    (tmp_path / "half.jsonl").write_text(r'{"text": "1", "id": "a\ud83d"}' + "\n" + r'{"text": "1\udcff"}')
     for source, options, facts in [
         ("a.parquet", (), ["no column 'text'", "body, number", "--field"]),
         ("a.parquet", ("--field", "number"), ["row 1", "number", "list"]),
@@ -286,6 +287,8 @@ def test_texts_that_cannot_be_read(saved, run, tmp_path):
         ("id.jsonl", ("--field", "body"), ["line 1", "no column 'body'", "--field"]),
         ("id.jsonl", ("--id-field", "key"), ["line 1", "no column 'key'", "--id-field"]),
         ("id.jsonl", ("--id-field", "id"), ["line 1", "id", "[1]"]),
+        ("half.jsonl", (), ["line 2", "text", "surrogate"]),
+        ("half.jsonl", ("--id-field", "id"), ["line 1", "id", r"'a\ud83d'"]),
     ]:
         error_of(run, saved("word"), tmp_path / source, out, *options, states=[tmp_path / source, *facts])
         assert not out.exists()
