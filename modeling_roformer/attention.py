@@ -145,12 +145,12 @@ class RoFormerSelfAttention(MultiHeadAttention):
         return {}
 
     @staticmethod
-    def training_steps(model: Any) -> torch.Tensor | None:
-        """Return the number of training steps, which `redraw` needs on the host, as a 0-d tensor; None if nothing is
-        redrawn."""
+    def counted_steps(model: Any) -> torch.Tensor | None:
+        """Return the number of training steps so far, which `redraw` needs on the host, as a 0-d tensor; None if
+        nothing is redrawn."""
 
     @staticmethod
-    def redraw(model: Any, training_steps: int) -> None:
+    def redraw(model: Any, counted_steps: int) -> None:
         """Redraw random tensors of the layers, if they are due; softmax attention has none."""
 
     @staticmethod
@@ -167,13 +167,15 @@ class RoFormerSelfAttention(MultiHeadAttention):
     def make_mask(call: "Call", hidden_states: torch.Tensor) -> torch.Tensor | None:
         """Return the mask of a call in the form that its attention implementation takes; None if nothing is masked, as
         in packed texts. `hidden_states` are those of the first layer, shape (b, s, hidden_size)."""
-        config, attention_mask, texts = call.config, call.attention_mask, call.texts
+        config, attention_mask, flat_packing = call.config, call.attention_mask, call.flat_packing
         if attention_mask is not None and attention_mask.ndim == 4:
             return _to_kernel_mask(config, hidden_states, attention_mask)
         is_causal = config.is_decoder or config.prefix_lm
-        if call.packing is not None or (attention_mask is None and texts is None and not is_causal):
+        if call.packing is not None or (attention_mask is None and flat_packing is None and not is_causal):
             return None
-        separate = None if texts is None else packed_sequence_mask_function(texts.starts.cumsum(dim=1))
+        separate = None
+        if flat_packing is not None:
+            separate = packed_sequence_mask_function(flat_packing.starts.cumsum(dim=1))
         if is_causal:
             return _causal_mask(call, hidden_states, separate)
         # A mask is never skipped where there is padding: to find out whether it can be, transformers would read its

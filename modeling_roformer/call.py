@@ -36,26 +36,26 @@ class Call:
     Args:
         config: the model's, with eager attention if the call returns attention probabilities.
         token_type_ids: segments, shape (b, s); all 0 if None.
+        cache: keys and values of the preceding tokens, which the layers read and extend; None for no cache.
+        attention_mask: as `RoFormerModel.forward` takes it; None if it masks nothing.
         position_ids: integers, shape (b, s) or (1, s).
         lengths: see `frequency_lengths`.
-        attention_mask: as `RoFormerModel.forward` takes it; None if it masks nothing.
+        flat_packing: the packing of rows that hold several texts, also if the layers separate these by a mask; None if
+            each row is one text.
         packing: the packing that the layers use to compute the texts without padding; None if they compute the rows
             as they are.
-        texts: the packing of rows that hold several texts, also if the layers separate these by a mask; None if each
-            row is one text.
-        cache: keys and values of the preceding tokens, which the layers read and extend; None for no cache.
         encoder_hidden_states: the source of cross-attention, shape (b, k, hidden_size), or None.
         encoder_attention_mask: 0 for padding of the source, shape (b, k); None if it masks nothing.
     """
 
     config: RoFormerConfig
     token_type_ids: torch.Tensor | None = None
+    cache: Cache | None = None
+    attention_mask: Any = None
     position_ids: Any = None
     lengths: Any = None
-    attention_mask: Any = None
+    flat_packing: FlatPacking | None = None
     packing: Packing | None = None
-    texts: FlatPacking | None = None
-    cache: Cache | None = None
     encoder_hidden_states: torch.Tensor | None = None
     encoder_attention_mask: torch.Tensor | None = None
 
@@ -71,18 +71,19 @@ class ReadOnlyCache(Cache):
 
 def read_call(
     model: Any,
-    input_ids: torch.Tensor | None,
-    attention_mask: Any,
-    token_type_ids: torch.Tensor | None,
-    inputs_embeds: torch.Tensor | None,
-    position_ids: torch.Tensor | None,
-    encoder_hidden_states: torch.Tensor | None,
-    encoder_attention_mask: torch.Tensor | None,
-    past_key_values: Cache | None,
-    use_cache: bool | None,
-    output_attentions: bool | None,
-    unpad_inputs: bool | None,
-    one_text_per_row: bool | None,
+    *,
+    input_ids: torch.Tensor | None = None,
+    inputs_embeds: torch.Tensor | None = None,
+    token_type_ids: torch.Tensor | None = None,
+    encoder_hidden_states: torch.Tensor | None = None,
+    encoder_attention_mask: torch.Tensor | None = None,
+    past_key_values: Cache | None = None,
+    use_cache: bool | None = None,
+    attention_mask: Any = None,
+    position_ids: torch.Tensor | None = None,
+    one_text_per_row: bool | None = False,
+    unpad_inputs: bool | None = None,
+    output_attentions: bool | None = None,
     options: dict[str, Any],
 ) -> Call:
     """Check the arguments of `RoFormerModel.forward`, and return them as a `Call`.
@@ -103,9 +104,9 @@ def read_call(
         check_shape("inputs_embeds", inputs_embeds, (*tokens.shape[:2], config.embedding_size or config.hidden_size))
     check_shape("token_type_ids", token_type_ids, tokens.shape[:2])
     check_shape("position_ids", position_ids, tokens.shape[:2], (1, tokens.shape[1]))
+    warn_of_unread(options, type(model).forward, config._attn_implementation)
     if config.prefix_lm and (is_flash(config._attn_implementation) or not model.self_attention.computes_pairs):
         raise ValueError(f"{describe_attention(config)} does not support prefix_lm=True: leave one of them out")
-
     if encoder_hidden_states is None or not config.is_decoder:  # an encoder ignores a source, as in transformers
         encoder_hidden_states = encoder_attention_mask = None
     elif not config.add_cross_attention:
@@ -113,52 +114,62 @@ def read_call(
     elif encoder_attention_mask is not None and encoder_attention_mask.ndim != 4:
         check_shape("encoder_attention_mask", encoder_attention_mask, encoder_hidden_states.shape[:2])
     has_source = encoder_hidden_states is not None
-    cache, texts = past_key_values, None
-    if position_ids is not None or options:
-        cache = given_cache(cache, options)
-        texts = texts_in_rows(tokens, attention_mask, position_ids, cache, one_text_per_row, options)
-        warn_of_unread(options, type(model).forward, config._attn_implementation)
-    if texts is not None and position_ids is None:
-        position_ids = texts.places()
-    if cache is not None or config.is_decoder:
-        cache = choose_cache(model, cache, use_cache, has_source)
+
+    cache = given = given_cache(past_key_values, options)
+    if given is not None or config.is_decoder:
+        cache = choose_cache(model, given, use_cache, has_source)
     if attention_mask is not None and (cache is not None or attention_mask.shape != tokens.shape[:2]):
         check_mask(model, config, attention_mask, tokens, cache)
+    can_separate = one_text_per_row is not None
+    flat_packing = texts_in_rows(tokens, given, attention_mask, position_ids, can_separate, options)
+    if flat_packing is not None and position_ids is None:
+        position_ids = flat_packing.places()
+
     values = read_values(
-        model, tokens, token_type_ids, position_ids, attention_mask, encoder_attention_mask, cache, texts
+        model, tokens, token_type_ids, encoder_attention_mask, cache, attention_mask, position_ids, flat_packing
     )
-    if texts is not None:
-        texts, cache = texts.check(values["texts"], values["fit"], one_text_per_row or has_source, cache, use_cache)
-    if values["padding"] == 0:
-        attention_mask = None
     if values["source_padding"] == 0:
         encoder_attention_mask = None
+    if values["padding"] == 0:
+        attention_mask = None
+    if flat_packing is not None:
+        flat_packing = flat_packing.check(
+            values["number_of_texts"], values["ends_are_valid"], one_text_per_row or has_source
+        )
+    if flat_packing is not None and flat_packing.cu_seqlens is not None and cache is not None:
+        if use_cache or given is not None:
+            raise ValueError(
+                f"a cache continues one text per row, but {flat_packing.source} puts several into a row: pass "
+                "use_cache=False, and no past_key_values"
+            )
+        cache = None
 
     lengths = tokens.shape[1]
     if depends_on_length(config):
-        lengths = frequency_lengths(tokens, attention_mask, position_ids, texts)
+        lengths = frequency_lengths(tokens, attention_mask, position_ids, flat_packing)
     if position_ids is None:
         if config.position_encoding == "learned":
             check_length(config, tokens, cache)
         begins_with_padding = values["begins_with_padding"] != 0
         position_ids = model.positions(tokens, attention_mask if begins_with_padding else None, cache)
+
     output_hidden_states = options.get("output_hidden_states")
     if output_hidden_states is None:
         output_hidden_states = config.output_hidden_states
     packing = None
-    if texts is not None:
-        packing = pack_flattened(model, config, texts, output_attentions, output_hidden_states)
+    if flat_packing is not None:
+        packing = pack_flattened(model, config, flat_packing, output_attentions, output_hidden_states)
     elif values["padding"] and not (values["begins_with_padding"] or output_attentions or output_hidden_states):
         packing = pack_padded(model, config, attention_mask, values["padding"], cache, unpad_inputs)
     return Call(
         config=config,
         token_type_ids=token_type_ids,
+        cache=cache,
+        attention_mask=attention_mask,
         position_ids=position_ids,
         lengths=lengths,
-        attention_mask=attention_mask,
+        flat_packing=flat_packing,
         packing=packing,
-        texts=texts,
-        cache=cache,
         encoder_hidden_states=encoder_hidden_states,
         encoder_attention_mask=encoder_attention_mask,
     )
@@ -248,26 +259,15 @@ def check_mask(
         raise ValueError(f"attention_mask has shape {tuple(attention_mask.shape)}; expected ({b}, {k}){pairs}")
 
 
-def check_length(config: RoFormerConfig, tokens: torch.Tensor, cache: Cache | None) -> None:
-    """Raise a ValueError if a text, with its cached tokens, is longer than the table of learned positions."""
-    length: Any = tokens.shape[1] + (0 if cache is None else cache.get_seq_length())
-    is_known = not isinstance(length, torch.Tensor) or can_be_read(length)
-    if is_known and length > config.max_position_embeddings:
-        raise ValueError(
-            f"the text has {int(length)} tokens, but max_position_embeddings is {config.max_position_embeddings} with "
-            'position_encoding="learned": shorten the text'
-        )
-
-
 def read_values(
     model: Any,
     tokens: torch.Tensor,
     token_type_ids: torch.Tensor | None,
-    position_ids: torch.Tensor | None,
-    attention_mask: Any,
     encoder_attention_mask: torch.Tensor | None,
     cache: Cache | None,
-    texts: FlatPacking | None,
+    attention_mask: Any,
+    position_ids: torch.Tensor | None,
+    flat_packing: FlatPacking | None,
 ) -> dict[str, Any]:
     """Read the values that the host needs for a call; raise a ValueError if an id is out of range, or if a mask of two
     dimensions has values other than 0 and 1.
@@ -276,8 +276,8 @@ def read_values(
 
     Returns:
         `padding` and `source_padding`, the number of tokens that each mask excludes; `begins_with_padding`, the number
-        of texts that begin with padding; `texts`, the number of texts in all rows; `fit`, whether their ends fit the
-        tokens (see `FlatPacking`). A value is None if it cannot be read.
+        of texts that begin with padding; `number_of_texts` and `ends_are_valid` of the `FlatPacking`. A value is None
+        if it cannot be read.
     """
     config = model.config
     is_fixed = getattr(cache, "is_compileable", False)
@@ -291,17 +291,17 @@ def read_values(
         source_padding=count_in_mask(encoder_attention_mask, 0),
         source_kept=count_in_mask(encoder_attention_mask, 1),
         unmasked_padding=model.has_padding_at_an_end(tokens) if attention_mask is None else None,
-        training_steps=model.self_attention.training_steps(model) if model.training else None,
-        texts=None if texts is None else texts.number,
-        fit=None if texts is None or texts.number is None else texts.fit,
+        counted_steps=model.self_attention.counted_steps(model) if model.training else None,
+        number_of_texts=None if flat_packing is None else flat_packing.number_of_texts,
+        ends_are_valid=None if flat_packing is None else flat_packing.ends_are_valid,
     )
     check_mask_values("attention_mask", attention_mask, values["padding"], values["kept"])
     check_mask_values("encoder_attention_mask", encoder_attention_mask, values["source_padding"], values["source_kept"])
     if values["unmasked_padding"]:
         # Pass one pad token: padding was detected above, so this avoids a second sync.
         model.warn_if_padding_and_no_attention_mask(torch.tensor([[config.pad_token_id]]), None)
-    if values["training_steps"] is not None:
-        model.self_attention.redraw(model, values["training_steps"])
+    if values["counted_steps"] is not None:
+        model.self_attention.redraw(model, values["counted_steps"])
     return values
 
 
@@ -309,18 +309,29 @@ def frequency_lengths(
     tokens: torch.Tensor,
     attention_mask: Any,
     position_ids: torch.Tensor | None,
-    texts: FlatPacking | None,
+    flat_packing: FlatPacking | None,
 ) -> int | torch.Tensor:
     """Return the lengths of texts that frequencies depend on: one number for all, shape (b,) for each text, or (b, s)
     for each token's text if rows hold several. With `position_ids`, a length is the text's largest position + 1."""
-    if position_ids is not None and texts is not None:
-        return texts.largest(position_ids + 1)
+    if position_ids is not None and flat_packing is not None:
+        return flat_packing.largest(position_ids + 1)
     is_token = attention_mask != 0 if attention_mask is not None and attention_mask.ndim == 2 else None
     if position_ids is not None:
         if is_token is not None:
             position_ids = torch.where(is_token, position_ids, 0)
         return position_ids.amax(dim=-1) + 1
     return tokens.shape[1] if is_token is None else is_token.sum(dim=-1)
+
+
+def check_length(config: RoFormerConfig, tokens: torch.Tensor, cache: Cache | None) -> None:
+    """Raise a ValueError if a text, with its cached tokens, is longer than the table of learned positions."""
+    length: Any = tokens.shape[1] + (0 if cache is None else cache.get_seq_length())
+    is_known = not isinstance(length, torch.Tensor) or can_be_read(length)
+    if is_known and length > config.max_position_embeddings:
+        raise ValueError(
+            f"the text has {int(length)} tokens, but max_position_embeddings is {config.max_position_embeddings} with "
+            'position_encoding="learned": shorten the text'
+        )
 
 
 def pack_padded(
@@ -349,7 +360,7 @@ def pack_padded(
 def pack_flattened(
     model: Any,
     config: RoFormerConfig,
-    texts: FlatPacking,
+    flat_packing: FlatPacking,
     output_attentions: bool | None,
     output_hidden_states: bool | None,
 ) -> FlatPacking | None:
@@ -360,11 +371,11 @@ def pack_flattened(
     """
     attention, uses_flash = model.self_attention, is_flash(config._attn_implementation)
     can_mask_pairs = attention.computes_pairs and not uses_flash
-    can_pack = attention.can_pack(config) and (uses_flash or can_be_read(texts.starts))
+    can_pack = attention.can_pack(config) and (uses_flash or can_be_read(flat_packing.starts))
     can_pack = can_pack and not (can_mask_pairs and has_compiled_layers(model))
-    returns_rows = output_attentions or (output_hidden_states and texts.batch_shape[0] > 1)
-    if can_pack and texts.cu_seqlens is not None and not returns_rows:
-        return texts
+    returns_rows = output_attentions or (output_hidden_states and flat_packing.batch_shape[0] > 1)
+    if can_pack and flat_packing.cu_seqlens is not None and not returns_rows:
+        return flat_packing
     if not can_mask_pairs:
         raise ValueError(
             f"{describe_attention(config)} does not separate several texts in a row in compiled or exported models, "

@@ -37,10 +37,10 @@ from .inputs import is_traced
 from .linear_feature_maps import (
     CHUNK,
     FEATURE_MAPS,
+    counted_steps,
     in_chunks,
     out_of_chunks,
     redraw_features,
-    training_steps,
 )
 from .model import RoFormerPreTrainedModel
 from .rotary import rotate
@@ -52,10 +52,10 @@ Positions = Sequence[torch.Tensor]  # the rotation of the features, then that of
 def check_cache(layer: Any, b: int, output_attentions: bool | None) -> None:
     """Raise a ValueError unless the cache of a layer, with its preceding tokens, is one of b texts, and the weights of
     all pairs of tokens are not asked for."""
-    texts = layer.sums.denominator.shape[0]
-    if texts != b:
+    cached = layer.sums.denominator.shape[0]
+    if cached != b:
         raise ValueError(
-            f"past_key_values is of {texts} texts, but the input has {b}: cache.batch_repeat_interleave(n) repeats "
+            f"past_key_values is of {cached} texts, but the input has {b}: cache.batch_repeat_interleave(n) repeats "
             "those of a cache"
         )
     if output_attentions:
@@ -97,8 +97,8 @@ class RoFormerLinearSelfAttention(RoFormerSelfAttention):
         has_autocast = device != "meta" and torch.is_autocast_enabled(device)
         with torch.autocast(device, enabled=False) if has_autocast else nullcontext():
             if packing is not None:
-                texts = packing.by_length(query, key, value, *position_embeddings)
-                contexts = [self.attend_linearly(q, k, v, positions)[0] for q, k, v, *positions in texts]
+                groups = packing.by_length(query, key, value, *position_embeddings)
+                contexts = [self.attend_linearly(q, k, v, positions)[0] for q, k, v, *positions in groups]
                 return torch.cat([context.flatten(0, 1) for context in contexts])[None].flatten(-2), None
             inputs = query, key, value, position_embeddings, attention_mask
             context, divisors, sums = self.attend_linearly(*inputs, None if layer is None else layer.sums)
@@ -132,7 +132,7 @@ class RoFormerLinearSelfAttention(RoFormerSelfAttention):
         """Return the number of training steps so far, if random features are redrawn."""
         return {"training_steps": torch.zeros((), dtype=torch.long)} if config.linear_feature_map == "favor" else {}
 
-    training_steps = staticmethod(training_steps)
+    counted_steps = staticmethod(counted_steps)
     redraw = staticmethod(redraw_features)
 
     def attend_linearly(

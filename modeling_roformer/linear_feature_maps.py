@@ -235,7 +235,7 @@ def _largest(x: torch.Tensor, diagonal: int) -> torch.Tensor:
     return x[..., None, :].masked_fill(~visible, -torch.inf).amax(-1)
 
 
-def training_steps(model: Any) -> torch.Tensor | None:
+def counted_steps(model: Any) -> torch.Tensor | None:
     """Return the number of earlier training steps of a `RoFormerModel`, as a 0-d tensor, if this call may redraw random
     features: in training, unless the model is frozen."""
     steps = getattr(model.encoder, "training_steps", None)
@@ -250,13 +250,13 @@ def training_steps(model: Any) -> torch.Tensor | None:
     return steps if may_redraw else None
 
 
-def redraw_features(model: Any, training_steps: int) -> None:
+def redraw_features(model: Any, counted_steps: int) -> None:
     """Redraw the random features if that is due after so many training steps, and count this step.
 
     They change only if the weights have changed since the previous call: until then a backward pass may recompute
     earlier calls, which needs the features of those calls.
     """
-    number, rest = divmod(training_steps, model.config.linear_redraw_interval)
+    number, rest = divmod(counted_steps, model.config.linear_redraw_interval)
     is_due = number > 0 and rest == 0
     if is_due:
         before, now = getattr(model, "weights_before_redrawing", None), _sums_of_weights(model)
@@ -267,7 +267,7 @@ def redraw_features(model: Any, training_steps: int) -> None:
                 module.projection.copy_(module.draw(number))  # in place: replicas of a module share their storage
     if is_due or torch.is_grad_enabled():
         model.encoder.training_steps += 1
-        if (training_steps + 1) % model.config.linear_redraw_interval == 0:
+        if (counted_steps + 1) % model.config.linear_redraw_interval == 0:
             model.weights_before_redrawing = _sums_of_weights(model)
 
 

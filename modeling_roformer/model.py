@@ -34,7 +34,7 @@ from .rotary import (
     rotary_position_embeddings,
     write_frequencies,
 )
-from .unpadding import Packing, first_tokens
+from .unpadding import Packing, first_kept, first_tokens
 
 if TYPE_CHECKING:  # the originals hide the type of what they decorate
     Function = TypeVar("Function", bound=Callable)
@@ -374,10 +374,22 @@ class RoFormerModel(RoFormerPreTrainedModel):
             ValueError: for an argument that does not fit, named in the message, before anything is computed.
         """
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
-        inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds, position_ids)
-        source = (encoder_hidden_states, encoder_attention_mask)
-        options = (past_key_values, use_cache, output_attentions, unpad_inputs, one_text_per_row)
-        call = read_call(self, *inputs, *source, *options, kwargs)
+        call = read_call(
+            self,
+            input_ids=input_ids,
+            inputs_embeds=inputs_embeds,
+            token_type_ids=token_type_ids,
+            encoder_hidden_states=encoder_hidden_states,
+            encoder_attention_mask=encoder_attention_mask,
+            past_key_values=past_key_values,
+            use_cache=use_cache,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            one_text_per_row=one_text_per_row,
+            unpad_inputs=unpad_inputs,
+            output_attentions=output_attentions,
+            options=kwargs,
+        )
         hidden_states = self.embeddings(input_ids, token_type_ids, inputs_embeds, call.position_ids)
         hidden_states = self.embeddings_project(hidden_states)
         hidden_states = self.encoder(
@@ -393,14 +405,15 @@ class RoFormerModel(RoFormerPreTrainedModel):
         )
         pooled = None
         if hasattr(self, "pooler"):
-            pooled = self.pooler(first_tokens(hidden_states, call.attention_mask, call.texts))
+            pooled = self.pooler(first_tokens(hidden_states, call.attention_mask, call.flat_packing))
         cache: dict[str, Any] = {CACHE_NAME: None if isinstance(call.cache, ReadOnlyCache) else call.cache}
         return BaseModelOutputWithPoolingAndCrossAttentions(hidden_states, pooled, **cache)
 
     def positions(self, tokens: torch.Tensor, attention_mask: Any, cache: Cache | None) -> torch.Tensor:
         """Return the position of each token in its text, continued after cached tokens, shape (b or 1, s).
 
-        Where more than the differences of positions matters, they are counted from the first token after padding.
+        Where more than the differences of positions matters, they are counted from the first token after padding. With
+        a 4-D mask they are not, except with the one that `generate()` makes for a static cache.
         """
         s, past = tokens.shape[1], 0 if cache is None else cache.get_seq_length()
         if isinstance(past, int):
@@ -416,8 +429,7 @@ class RoFormerModel(RoFormerPreTrainedModel):
                 attention_mask = attention_mask == 0
         if attention_mask.ndim != 2:
             return position_ids
-        start = (attention_mask != 0).int().argmax(dim=1, keepdim=True)
-        return (position_ids - start).clamp(min=0)
+        return (position_ids - first_kept(attention_mask)[:, None]).clamp(min=0)
 
     def has_padding_at_an_end(self, tokens: torch.Tensor) -> torch.Tensor | None:
         """Return whether a text starts or ends with padding, as a 0-d tensor; None if the ids cannot be read."""

@@ -44,18 +44,18 @@ from .rotary import inverse_frequencies
 def relative_position_embeddings(
     position_ids: torch.Tensor, head_dim: int, max_relative_position: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the vectors of all distances, and the row of each pair of positions among them.
+    """Return the vectors of all distances, and the index of each pair of positions among them.
 
     Args:
         position_ids: integer positions i, shape (b, s), or (1, s) if all texts share them.
 
     Returns:
         The vectors a, shape (2K + 1, d), float32, computed in float64 in each call, as rotary positions are; and the
-        row of each pair, clip(j − i, −K, K) + K, shape (b or 1, 1, s, s).
+        index of each pair, clip(j − i, −K, K) + K, shape (b or 1, 1, s, s).
 
     ```python
-    >>> vectors, rows = relative_position_embeddings(torch.arange(4)[None], head_dim=2, max_relative_position=2)
-    >>> rows[0, 0]
+    >>> vectors, indices = relative_position_embeddings(torch.arange(4)[None], head_dim=2, max_relative_position=2)
+    >>> indices[0, 0]
     tensor([[2, 3, 4, 4],
             [1, 2, 3, 4],
             [0, 1, 2, 3],
@@ -63,12 +63,12 @@ def relative_position_embeddings(
     ```
     """
     distances = position_ids[:, None, :] - position_ids[:, :, None]
-    rows = distances.clamp(-max_relative_position, max_relative_position) + max_relative_position
+    indices = distances.clamp(-max_relative_position, max_relative_position) + max_relative_position
     inv_freq = inverse_frequencies(head_dim, device=position_ids.device)
     t = torch.arange(2 * max_relative_position + 1, dtype=inv_freq.dtype, device=inv_freq.device)
     angles = t[:, None] * inv_freq
     vectors = torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)
-    return vectors.to(device=position_ids.device, dtype=torch.float32), rows[:, None]
+    return vectors.to(device=position_ids.device, dtype=torch.float32), indices[:, None]
 
 
 class NezhaSelfAttention(RoFormerSelfAttention):
@@ -80,30 +80,30 @@ class NezhaSelfAttention(RoFormerSelfAttention):
 
     @staticmethod
     def can_pack(config: RoFormerConfig) -> bool:
-        """Return False: the rows of `position_embeddings` are of padded texts."""
+        """Return False: the indices of `position_embeddings` are of padded texts."""
         return False
 
     def forward(
         self,
         hidden_states: torch.Tensor,
         vectors: torch.Tensor,
-        rows: torch.Tensor,
+        indices: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         query, key, value = (x.transpose(1, 2) for x in self.project(hidden_states))
         vectors = vectors.to(query.dtype)
-        rows = rows.expand(*query.shape[:3], -1)  # (b, h, s, s), without a copy
+        indices = indices.expand(*query.shape[:3], -1)  # (b, h, s, s), without a copy
 
         by_distance = torch.matmul(query, vectors.T)  # (b, h, s, 2K + 1)
-        scores = (torch.matmul(query, key.transpose(-1, -2)) + by_distance.gather(-1, rows)) * self.head_dim**-0.5
+        scores = (torch.matmul(query, key.transpose(-1, -2)) + by_distance.gather(-1, indices)) * self.head_dim**-0.5
         if attention_mask is not None:
             scores = scores + attention_mask
         probabilities = self.dropout(nn.functional.softmax(scores, dim=-1))
 
         # A sum over a long text needs float32.
         wide = torch.promote_types(probabilities.dtype, torch.float32)
-        weights = torch.zeros_like(by_distance, dtype=wide).scatter_add(-1, rows, probabilities.to(wide))
+        weights = torch.zeros_like(by_distance, dtype=wide).scatter_add(-1, indices, probabilities.to(wide))
         context = torch.matmul(probabilities, value) + torch.matmul(weights.to(vectors.dtype), vectors)
         return context.transpose(1, 2).flatten(-2), probabilities
 

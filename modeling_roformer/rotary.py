@@ -150,7 +150,7 @@ def scaled_inverse_frequencies(
     scale = SCALINGS.get(parameters["rope_type"])
     scaled = plain if scale is None else scale(plain, parameters, lengths)
     # A device map may put the offset on another GPU.
-    return scaled if offset is None else scaled * growth(config, offset).to(scaled.device)
+    return scaled if offset is None else scaled * frequency_ratios(config, offset).to(scaled.device)
 
 
 _kept: dict[tuple, torch.Tensor] = {}
@@ -190,16 +190,16 @@ def interpolate(inv_freq: torch.Tensor, parameters: dict, lengths: int | torch.T
 def raise_base(inv_freq: torch.Tensor, parameters: dict, lengths: int | torch.Tensor) -> torch.Tensor:
     """Return the frequencies of "dynamic" (NTK-aware): those of a larger θ for texts longer than in training.
 
-    The base grows by a power of d / (d − 2): θ_1 stays, and the lowest frequency is divided by the growth.
+    The base grows by a power of d / (d − 2): θ_1 stays, and the lowest frequency is divided by `ntk_factor`.
     """
     trained, factor, width = parameters["original_max_position_embeddings"], parameters["factor"], 2 * len(inv_freq)
     if isinstance(lengths, torch.Tensor):
         lengths = lengths.to(inv_freq).clamp(min=trained)[..., None]
     else:
         lengths = max(lengths, trained)
-    growth = factor * lengths / trained - (factor - 1)
+    ntk_factor = factor * lengths / trained - (factor - 1)
     exponents = torch.arange(0, width, 2, dtype=inv_freq.dtype, device=inv_freq.device) / max(width - 2, 1)
-    return inv_freq * growth**-exponents
+    return inv_freq * ntk_factor**-exponents
 
 
 def interpolate_by_parts(inv_freq: torch.Tensor, parameters: dict, lengths: int | torch.Tensor) -> torch.Tensor:
@@ -288,7 +288,7 @@ def offset_of(config: RoFormerConfig, frequencies: torch.Tensor, name: str) -> t
     return (frequencies.to(initial) / initial).log().float()
 
 
-def growth(config: RoFormerConfig, offset: torch.Tensor) -> torch.Tensor:
+def frequency_ratios(config: RoFormerConfig, offset: torch.Tensor) -> torch.Tensor:
     """Return the ratios, float64, of the trained frequencies to those of the config.
 
     Frequencies are rounded as in files, so that a saved model computes the same.

@@ -52,20 +52,20 @@ if triton is not None:
         query_strides,
         key_strides,
         rotation_strides,
-        sign,
+        direction,
         s,
         h,
         d,
         HEADS: tl.constexpr,
         WIDTH: tl.constexpr,
     ):
-        """Rotate query and key of one token by `sign` times its angles, into contiguous tensors."""
+        """Rotate query and key of one token by `direction` times its angles, into contiguous tensors."""
         token = tl.program_id(0)
         text, place = (token // s).to(tl.int64), (token % s).to(tl.int64)  # int64 as tensors may exceed 2^31 elements
         pairs = tl.arange(0, WIDTH // 2).to(tl.int64)
         rotation += text * rotation_strides[0] + place * rotation_strides[1] + pairs * rotation_strides[3]
         cos = tl.load(rotation, mask=pairs < d // 2)
-        sin = tl.load(rotation + rotation_strides[4], mask=pairs < d // 2) * sign
+        sin = tl.load(rotation + rotation_strides[4], mask=pairs < d // 2) * direction
         query += text * query_strides[0] + place * query_strides[1]
         key += text * key_strides[0] + place * key_strides[1]
         query_out += token.to(tl.int64) * h * d
@@ -75,12 +75,12 @@ if triton is not None:
 
 
 class Rotation(torch.autograd.Function):
-    """Product of query and key with R(m), or with its inverse for sign −1: each is the other's gradient."""
+    """Product of query and key with R(m), or with its inverse for direction −1: each is the other's gradient."""
 
     @staticmethod
-    def forward(ctx, query, key, rotation, sign):
+    def forward(ctx, query, key, rotation, direction):
         ctx.save_for_backward(rotation)
-        ctx.sign = sign
+        ctx.direction = direction
         b, s, h, d = query.shape
         width = triton.next_power_of_2(d)
         heads = min(triton.next_power_of_2(h), max(BLOCK // width, 1))
@@ -89,12 +89,12 @@ class Rotation(torch.autograd.Function):
         strides = [x.stride() for x in (query, key, rotation)]
         with torch.cuda.device_of(query):  # Triton launches on the current device
             grid = (b * s, triton.cdiv(h, heads))
-            rotate_token[grid](query, key, rotation, *outs, *strides, sign, s, h, d, HEADS=heads, WIDTH=width)
+            rotate_token[grid](query, key, rotation, *outs, *strides, direction, s, h, d, HEADS=heads, WIDTH=width)
         return tuple(outs)
 
     @staticmethod
     def backward(ctx, query_gradient, key_gradient):
-        return *Rotation.apply(query_gradient, key_gradient, *ctx.saved_tensors, -ctx.sign), None, None
+        return *Rotation.apply(query_gradient, key_gradient, *ctx.saved_tensors, -ctx.direction), None, None
 
 
 @cache

@@ -218,8 +218,8 @@ class RoFormerForConditionalGeneration(RoFormerSeq2SeqPreTrainedModel, Generatio
 
     ```python
     >>> tokenizer, model = AutoTokenizer.from_pretrained(DIR), AutoModelForSeq2SeqLM.from_pretrained(DIR)
-    >>> written = model.generate(**tokenizer("A dog runs.", return_tensors="pt"), num_beams=4, max_new_tokens=256)
-    >>> tokenizer.decode(written[0], skip_special_tokens=True)
+    >>> generated = model.generate(**tokenizer("A dog runs.", return_tensors="pt"), num_beams=4, max_new_tokens=256)
+    >>> tokenizer.decode(generated[0], skip_special_tokens=True)
     'Ein Hund rennt.'
     ```
     """

@@ -118,14 +118,14 @@ class RoFormerForTripletMatching(RoFormerHead):
         self, input_ids, attention_mask, token_type_ids, inputs_embeds, labels, position_ids
     ) -> torch.Size:
         """Return b and n; raise a ValueError that names the argument that does not fit."""
-        texts = _INPUTS[self.config.triplet_scorer]
-        tokens = check_tokens(input_ids, inputs_embeds, ("batch", str(len(texts))))
+        names = _INPUTS[self.config.triplet_scorer]
+        tokens = check_tokens(input_ids, inputs_embeds, ("batch", str(len(names))))
         shape = tuple(tokens.shape[:3])
-        if shape[1] != len(texts):
+        if shape[1] != len(names):
             name = "input_ids" if inputs_embeds is None else "inputs_embeds"
             raise ValueError(
                 f"{name} has shape {tuple(tokens.shape)}; with triplet_scorer={self.config.triplet_scorer!r} expected "
-                f"(batch, {len(texts)}, length): {', '.join(texts)}"
+                f"(batch, {len(names)}, length): {', '.join(names)}"
             )
         check_shape("attention_mask", attention_mask, shape)
         check_shape("token_type_ids", token_type_ids, shape)
@@ -183,8 +183,8 @@ class RoFormerForTripletMatching(RoFormerHead):
         try:
             for start in logging.tqdm(starts, disable=len(starts) <= 20 if progress is None else not progress):
                 batch = order[start : start + batch_size]
-                rows = {"input_ids": [ids[i] for i in batch]}
-                inputs = tokenizer.pad(rows, return_tensors="pt", padding_side="right").to(self.device)
+                inputs = {"input_ids": [ids[i] for i in batch]}
+                inputs = tokenizer.pad(inputs, return_tensors="pt", padding_side="right").to(self.device)
                 hidden_states = self.roformer(inputs["input_ids"], inputs["attention_mask"]).last_hidden_state
                 vectors[batch] = mean_over_tokens(hidden_states, inputs["attention_mask"]).float().cpu()
         finally:
@@ -212,7 +212,7 @@ class RoFormerForTripletMatching(RoFormerHead):
         # In float32 the products of equal rows can differ in the last bit, depending on the row's place.
         exact = torch.float64 if has_float64(vectors.device) else torch.float32
         vector = vector.to(vectors.device, exact)
-        cosines = torch.cat([rows.to(exact) @ vector for rows in vectors.split(_ROWS)]).to(dtype)
+        cosines = torch.cat([part.to(exact) @ vector for part in vectors.split(_ROWS)]).to(dtype)
         if not (is_finite := cosines.isfinite()).all():  # NaN would be the best
             row = int(is_finite.int().argmin())
             raise ValueError(f"vector or vectors[{row}] has numbers that are not finite")

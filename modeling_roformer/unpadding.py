@@ -96,9 +96,9 @@ class Packing:
             kwargs |= {"max_length_q": self.max_length, "max_length_k": self.max_length}
             return attention(module, query, key, value, None, **kwargs)[0]
         outputs = []
-        for texts in self.by_length(*(x.transpose(1, 2) for x in (query, key, value))):
-            texts = (x.transpose(1, 2) for x in texts)
-            outputs.append(attention(module, *texts, None, **kwargs)[0].flatten(0, 1))
+        for group in self.by_length(*(x.transpose(1, 2) for x in (query, key, value))):
+            by_head = (x.transpose(1, 2) for x in group)
+            outputs.append(attention(module, *by_head, None, **kwargs)[0].flatten(0, 1))
         return torch.cat(outputs)[None]
 
 
@@ -110,61 +110,57 @@ class FlatPacking(Packing):
         starts: True where a text begins, shape (b, s).
         ends: 0 and the end of each text, shape (texts + 1,), if known.
         max_length: length of the longest text; read from the device if None.
-        fit: whether `ends` and `max_length` fit the tokens, as a 0-d tensor.
+        ends_are_valid: whether `ends` and `max_length` are those of texts in a row of this length, as a 0-d tensor.
 
     Attributes:
-        number: number of texts, as a 0-d tensor; None if it cannot be read.
+        number_of_texts: in all rows, as a 0-d tensor; None, as `ends_are_valid`, if it cannot be read.
     """
 
-    has_given_cache = False  # whether the caller passed a cache, even an empty one
-
-    def __init__(self, source: str, starts: torch.Tensor, ends: Any = None, max_length: Any = None, fit: Any = None):
-        self.source, self.starts, self.cu_seqlens, self.fit = source, starts, ends, fit
+    def __init__(
+        self,
+        source: str,
+        starts: torch.Tensor,
+        ends: Any = None,
+        max_length: Any = None,
+        ends_are_valid: torch.Tensor | None = None,
+    ):
+        self.source, self.starts, self.cu_seqlens = source, starts, ends
         self.batch_shape = starts.shape
-        self.number = starts.sum() if can_be_read(starts) else None
+        self.number_of_texts = self.ends_are_valid = None
+        if can_be_read(starts):
+            self.number_of_texts, self.ends_are_valid = starts.sum(), ends_are_valid
         if max_length is not None:
             self.max_length = max_length
 
     def check(
-        self,
-        number: int | None,
-        fit: int | None,
-        one_text_per_row: bool,
-        cache: Cache | None,
-        use_cache: bool | None,
-    ) -> tuple["FlatPacking | None", Cache | None]:
-        """Return this packing, or None if each row is one text; and the cache, or None with several texts in a row.
+        self, number_of_texts: int | None, ends_are_valid: int | None, one_text_per_row: bool | None
+    ) -> "FlatPacking | None":
+        """Return this packing, or None if each row is one text.
 
         Args:
-            number, fit: the values of the attributes, None if they cannot be read.
+            number_of_texts, ends_are_valid: the values of the attributes.
 
         Raises:
-            ValueError: `cu_seq_lens_q` does not fit; or a row has several texts, but only one is allowed.
+            ValueError: `cu_seq_lens_q` is not valid; or a row has several texts, but only one is allowed.
         """
         b, s = self.batch_shape
-        if fit == 0:
+        if ends_are_valid == 0:
             raise ValueError(
                 f"cu_seq_lens_q must rise from 0 to {s}, the number of tokens, and agree with cu_seq_lens_k and "
                 "max_length_q"
             )
-        if number == b or (one_text_per_row and number is None and self.source == "position_ids"):
-            return None, cache
+        is_unknown = number_of_texts is None and self.source == "position_ids"
+        if number_of_texts == b or (one_text_per_row and is_unknown):
+            return None
         if one_text_per_row:
             raise ValueError(
                 f"{self.source} puts several texts into a row, but this model computes one result per row: pass padded "
                 "texts with an attention_mask, of ones if each row is one text"
             )
-        if self.cu_seqlens is None and number is not None:
-            places = nonzero(self.starts.flatten(), number).squeeze(1)
+        if self.cu_seqlens is None and number_of_texts is not None:
+            places = nonzero(self.starts.flatten(), number_of_texts).squeeze(1)
             self.cu_seqlens = F.pad(places, (0, 1), value=b * s).to(torch.int32)
-        if self.cu_seqlens is None or cache is None:
-            return self, cache
-        if use_cache or self.has_given_cache:
-            raise ValueError(
-                f"a cache continues one text per row, but {self.source} puts several into a row: pass use_cache=False, "
-                "and no past_key_values"
-            )
-        return self, None
+        return self
 
     @cached_property
     def buckets(self) -> list[tuple[int, int]]:
@@ -187,31 +183,39 @@ class FlatPacking(Packing):
 
     def largest(self, values: torch.Tensor) -> torch.Tensor:
         """Return the largest value in each token's text, shape (b, s), of values of shape (b or 1, s), at least 0."""
-        (b, s), texts = self.starts.shape, self.starts.cumsum(dim=1)
-        largest = values.new_zeros(b, s + 1).scatter_reduce(1, texts, values.expand(b, s), "amax")
-        return largest.gather(1, texts)
+        (b, s), text_of_token = self.starts.shape, self.starts.cumsum(dim=1)
+        largest = values.new_zeros(b, s + 1).scatter_reduce(1, text_of_token, values.expand(b, s), "amax")
+        return largest.gather(1, text_of_token)
 
 
-def first_tokens(hidden_states: torch.Tensor, attention_mask: Any, texts: FlatPacking | None = None) -> torch.Tensor:
+def first_kept(attention_mask: torch.Tensor) -> torch.Tensor:
+    """Return the place of the first token that a mask of shape (b, s) keeps in each row, shape (b,); 0 if it keeps
+    none."""
+    return (attention_mask != 0).int().argmax(dim=1)
+
+
+def first_tokens(
+    hidden_states: torch.Tensor, attention_mask: Any, flat_packing: FlatPacking | None = None
+) -> torch.Tensor:
     """Return the first token of each text, shape (texts, 1, …), of a tensor of shape (b, s, …).
 
     If rows hold one text each, or the ends of their texts are not known, it is the first token that a mask of shape
     (b, s) keeps in each row. With any other mask, and in a row of padding alone, it is the row's first token.
     """
-    if texts is not None and texts.cu_seqlens is not None:
-        return hidden_states.flatten(0, 1)[texts.cu_seqlens[:-1].to(hidden_states.device), None]
+    if flat_packing is not None and flat_packing.cu_seqlens is not None:
+        return hidden_states.flatten(0, 1)[flat_packing.cu_seqlens[:-1].to(hidden_states.device), None]
     if not isinstance(attention_mask, torch.Tensor) or attention_mask.shape != hidden_states.shape[:2]:
         return hidden_states[:, :1]
-    first = (attention_mask != 0).int().argmax(dim=1).to(hidden_states.device)
+    first = first_kept(attention_mask).to(hidden_states.device)
     return hidden_states[torch.arange(first.shape[0], device=first.device), first, None]
 
 
 def texts_in_rows(
     tokens: torch.Tensor,
+    cache: Cache | None,
     attention_mask: Any,
     position_ids: torch.Tensor | None,
-    cache: Cache | None,
-    one_text_per_row: bool | None,
+    can_separate: bool,
     arguments: dict[str, Any],
 ) -> FlatPacking | None:
     """Return the packing of a call whose rows may hold several texts, unchecked; None if each row is one text.
@@ -222,12 +226,12 @@ def texts_in_rows(
     Args:
         tokens: shape (b, s, …).
         position_ids: shape (b, s) or (1, s), or None.
-        one_text_per_row: None if positions separate nothing.
+        can_separate: False if each row is one text, whatever its positions.
         arguments: the keyword arguments of `DataCollatorWithFlattening`, among others.
 
     ```python
     >>> ids = torch.tensor([[2, 7, 2, 8, 9]])
-    >>> texts_in_rows(ids, None, torch.tensor([[0, 1, 0, 1, 2]]), None, False, {}).starts
+    >>> texts_in_rows(ids, None, None, torch.tensor([[0, 1, 0, 1, 2]]), True, {}).starts
     tensor([[ True, False,  True, False, False]])
     ```
     """
@@ -236,24 +240,21 @@ def texts_in_rows(
         return None
     past = cache.get_seq_length() if isinstance(cache, Cache) else 0
     has_mask_or_cache = attention_mask is not None or isinstance(past, torch.Tensor) or past > 0
-    if source == "position_ids" and (has_mask_or_cache or position_ids is None or one_text_per_row is None):
+    if source == "position_ids" and (has_mask_or_cache or position_ids is None or not can_separate):
         return None
-    if has_mask_or_cache or one_text_per_row is None:
+    if has_mask_or_cache or not can_separate:
         raise ValueError(
             f"{source} separates texts without padding and without cached tokens: leave out attention_mask and "
             "past_key_values"
         )
     if source == "cu_seq_lens_q":
-        texts = _texts_by_ends(tokens.shape[:2], arguments)
-    elif source == "seq_idx":
+        return _texts_by_ends(tokens.shape[:2], arguments)
+    if source == "seq_idx":
         check_shape("seq_idx", arguments["seq_idx"], tuple(tokens.shape[:2]))
-        texts = FlatPacking(source, F.pad(arguments["seq_idx"].diff() != 0, (1, 0), value=True))
-    else:
-        assert position_ids is not None
-        starts = position_ids[:, 1:] == 0
-        texts = FlatPacking(source, F.pad(starts, (1, 0), value=True).expand(tokens.shape[:2]))
-    texts.has_given_cache = cache is not None
-    return texts
+        return FlatPacking(source, F.pad(arguments["seq_idx"].diff() != 0, (1, 0), value=True))
+    assert position_ids is not None
+    starts = position_ids[:, 1:] == 0
+    return FlatPacking(source, F.pad(starts, (1, 0), value=True).expand(tokens.shape[:2]))
 
 
 def _texts_by_ends(shape: torch.Size, arguments: dict[str, Any]) -> FlatPacking:
@@ -264,20 +265,21 @@ def _texts_by_ends(shape: torch.Size, arguments: dict[str, Any]) -> FlatPacking:
             "which holds all texts"
         )
     lengths = ends.diff()
-    fit = (lengths > 0).all() & (ends[0] == 0) & (ends[-1] == shape[1])
+    are_valid = (lengths > 0).all() & (ends[0] == 0) & (ends[-1] == shape[1])
     if arguments.get("cu_seq_lens_k") is not None:
-        fit = fit & (ends == arguments["cu_seq_lens_k"]).all()
+        are_valid = are_valid & (ends == arguments["cu_seq_lens_k"]).all()
     if max_length is not None:
-        fit = fit & (lengths <= max_length).all()
-    # `fit` is read later, so an end may still lie outside. `torch.isin` would sort from some 40 texts on, and wait.
+        are_valid = are_valid & (lengths <= max_length).all()
+    # `are_valid` is read later, so an end may still lie outside. `torch.isin` would sort from some 40 texts on, and
+    # wait.
     is_end = torch.zeros(shape[1] + 1, dtype=torch.bool, device=ends.device)
     starts = is_end.index_fill(0, ends.long().clamp(0, shape[1]), True)[None, :-1]
-    return FlatPacking("cu_seq_lens_q", starts, ends.to(torch.int32).contiguous(), max_length, fit)
+    return FlatPacking("cu_seq_lens_q", starts, ends.to(torch.int32).contiguous(), max_length, are_valid)
 
 
 def _buckets(lengths: list[int]) -> list[tuple[int, int]]:
     """Return the number of texts and the length of each run of texts of equal length."""
-    return [(len(list(texts)), length) for length, texts in groupby(lengths)]
+    return [(len(list(run)), length) for length, run in groupby(lengths)]
 
 
 @cache

@@ -66,8 +66,8 @@ def calls(monkeypatch):
     """The calls that models read, in order."""
     read, calls = ours.model.read_call, []
 
-    def keep(*arguments):
-        calls.append(read(*arguments))
+    def keep(*arguments, **options):
+        calls.append(read(*arguments, **options))
         return calls[-1]
 
     monkeypatch.setattr("modeling_roformer.model.read_call", keep)
