@@ -5,7 +5,7 @@ seconds to import.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .tokenizer import RoFormerTokenizer, RoFormerTokenizerFast
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["RoFormerTokenizer", "RoFormerTokenizerFast"]
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     if name in __all__:
         return getattr(import_module(".tokenizer", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

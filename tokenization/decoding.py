@@ -1,6 +1,7 @@
 """Text of tokens. Tokens do not record spaces, so rules put them back where they most likely were."""
 
 import re
+from collections.abc import Iterable
 
 from .wordpiece import PREFIX
 
@@ -12,7 +13,7 @@ _CLOSING = frozenset(",;:.!?)]}%")
 _OPENING = frozenset("([{$")
 
 
-def join_tokens(tokens):
+def join_tokens(tokens: Iterable[str]) -> str:
     """Return the text of tokens, with spaces by these rules:
 
     1. A "##" piece continues its word.
@@ -27,11 +28,11 @@ def join_tokens(tokens):
        digits follows (1,200).
 
     Args:
-        tokens: list of str, entries of the vocabulary.
+        tokens: entries of the vocabulary.
 
     Returns:
-        str. A space depends on the tokens before it and the one token behind it. So the text of the first n tokens is a
-        prefix of the text of more tokens, and a streamer can print it.
+        The text. A space depends on the tokens before it and the one token behind it. So the text of the first n tokens
+        is a prefix of the text of more tokens, and a streamer can print it.
     """
     parts = []
     before = last = " "  # the last token, and the character before that one
@@ -51,7 +52,7 @@ def join_tokens(tokens):
     return "".join(parts)
 
 
-def _needs_space(before, last, token, is_latin):
+def _needs_space(before: str, last: str, token: str, is_latin: bool) -> bool:
     """Return whether there is a space between two tokens; `before` is the character before the first one."""
     if _CHINESE.match(last[-1]) or _CHINESE.match(token[0]):
         return False
@@ -66,5 +67,5 @@ def _needs_space(before, last, token, is_latin):
     return last in _CLOSING
 
 
-def _is_word(token):
+def _is_word(token: str) -> bool:
     return len(token) > 1 or token.isalnum()

@@ -2,12 +2,14 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
-from tokenizers import Encoding, Tokenizer, models, normalizers
+from tokenizers import AddedToken, Encoding, Tokenizer, models, normalizers
+
+from .wordpiece import Normalizer
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _TEXT = "\0"  # stands for the text between added tokens
@@ -19,33 +21,33 @@ class AddedTokenSplitter:
     the normalized text.
 
     Args:
-        tokens: list of `AddedToken`.
-        normalizer: `Normalizer` of the tokenizer.
+        tokens: id -> added token.
+        normalizer: that of the tokenizer.
 
-    A call with a text returns None if the text has no token, else a list of (token, start, end), with token None for
-    the text between tokens.
+    A call with a text returns None if the text has no token, else a list of (id, start, end), with id None for the text
+    between tokens.
     """
 
-    def __init__(self, tokens, normalizer):
+    def __init__(self, tokens: dict[int, AddedToken], normalizer: Normalizer):
         self.normalizer = normalizer
-        self.literal = [token.content for token in tokens if not token.normalized]
-        self.normalized = [normalizer(token.content) for token in tokens if token.normalized]
+        self.literal = [token.content for token in tokens.values() if not token.normalized]
+        self.normalized = [normalizer(token.content) for token in tokens.values() if token.normalized]
         # The search is that of `tokenizers`: with a model of one word, each stretch of other text becomes one token.
         self.finder = Tokenizer(models.WordLevel({_TEXT: 0}, unk_token=_TEXT))
         steps = [normalizers.Lowercase()] * normalizer.lowercase
         steps += [normalizers.NFD(), normalizers.StripAccents()] * normalizer.strip_accents
         self.finder.normalizer = normalizers.Sequence(steps)
-        self.finder.add_tokens(tokens)
-        self.contents = {self.finder.token_to_id(token.content): token.content for token in tokens}
+        self.finder.add_tokens(list(tokens.values()))
+        self.ids = {self.finder.token_to_id(token.content): number for number, token in tokens.items()}
 
-    def __call__(self, text):
+    def __call__(self, text: str) -> list[tuple[int | None, int, int]] | None:
         if not any(content in text for content in self.literal):
             normalized = self.normalizer(text) if self.normalized else ""
             if not any(content in normalized for content in self.normalized):
                 return None
         encoding = self.finder.encode(_SURROGATE.sub("\ufffd", text), add_special_tokens=False)
         parts = zip(encoding.ids, encoding.offsets, strict=True)
-        return [(self.contents.get(token), start, end) for token, (start, end) in parts]
+        return [(self.ids.get(found), start, end) for found, (start, end) in parts]
 
 
 class Tokens(NamedTuple):
@@ -55,13 +57,13 @@ class Tokens(NamedTuple):
     words are empty if they are not needed.
     """
 
-    ids: list
-    offsets: Sequence = ()
-    words: Sequence = ()
+    ids: list[int]
+    offsets: Sequence[tuple[int, int]] = ()
+    words: Sequence[int] = ()
 
 
-def join_parts(parts):
-    """Return the `Tokens` of a text from those of its parts, a list of (`Tokens`, start of the part in the text)."""
+def join_parts(parts: Iterable[tuple[Tokens, int]]) -> Tokens:
+    """Return the tokens of a text from those of its parts, each with its start in the text."""
     ids, offsets, words = [], [], []
     for part, start in parts:
         number = words[-1] + 1 if words else 0
@@ -71,11 +73,11 @@ def join_parts(parts):
     return Tokens(ids, offsets, words)
 
 
-def truncated_lengths(lengths, room, strategy):
+def truncated_lengths(lengths: list[int], room: int, strategy: str) -> list[int]:
     """Return the lengths of one or two sequences after truncation, as `tokenizers` computes them.
 
     Args:
-        lengths: list of the lengths of the sequences.
+        lengths: those of the sequences.
         room: maximum number of tokens of all together.
         strategy: "longest_first", "only_first" or "only_second".
 
@@ -127,9 +129,9 @@ class Assembler:
     stride: int
     side: str
     truncated: bool = False
-    _layouts: dict = field(default_factory=dict)
+    _layouts: dict[int, list[tuple[int | None, int, int]]] = field(default_factory=dict)
 
-    def _layout(self, n_sequences):
+    def _layout(self, n_sequences: int) -> list[tuple[int | None, int, int]]:
         """Return the post-processor's template as [(source, id, type_id), ...]; source is the number of a sequence,
         None for a special token."""
         if n_sequences not in self._layouts:
@@ -138,7 +140,7 @@ class Assembler:
             self._layouts[n_sequences] = list(zip(shape.sequence_ids, shape.ids, shape.type_ids, strict=True))
         return self._layouts[n_sequences]
 
-    def lengths(self, sequences):
+    def lengths(self, sequences: Sequence[Tokens]) -> list[int]:
         """Return the number of tokens of each sequence that fit into `max_length`."""
         lengths = [len(sequence.ids) for sequence in sequences]
         if self.max_length is None:
@@ -146,10 +148,10 @@ class Assembler:
         special_tokens = len(self._layout(len(lengths))) - len(lengths)
         return truncated_lengths(lengths, self.max_length - special_tokens, self.strategy)
 
-    def assemble(self, sequences):
-        """Return one input as (input_ids, type_ids, special_tokens_mask, offsets), lists of one item per token.
+    def assemble(self, sequences: Sequence[Tokens]) -> tuple[list[int], list[int], list[int], list[tuple[int, int]]]:
+        """Return one input as (input_ids, type_ids, special_tokens_mask, offsets), with one item per token.
 
-        The offset of a special token is (0, 0); if the sequences, one or two `Tokens`, have no offsets, only these are
+        The offset of a special token is (0, 0); if the sequences, one or two, have no offsets, only these are
         in the list.
         """
         lengths = self.lengths(sequences)
@@ -169,11 +171,11 @@ class Assembler:
             offsets += new_offsets
         return ids, types, mask, offsets
 
-    def encoding(self, sequences, ids_to_tokens):
+    def encoding(self, sequences: Sequence[Tokens], ids_to_tokens: Callable[[list[int]], Any]) -> Encoding:
         """Return one input as a `tokenizers.Encoding`, with the truncated parts in its `overflowing`.
 
         Args:
-            sequences: list of `Tokens` with offsets and words.
+            sequences: one or two, with offsets and words.
             ids_to_tokens: function from ids to tokens.
         """
         encodings = []
@@ -204,14 +206,14 @@ class Padding(NamedTuple):
     type_id: int
     token: str | None
 
-    def rows(self, rows, value):
+    def pad_rows(self, rows: list[list], value: Any) -> list[list]:
         """Pad each row with `value`, in place, and return the rows."""
         for row in rows:
             at = len(row) if self.side == "right" else 0
             row[at:at] = [value] * (self.length - len(row))
         return rows
 
-    def encoding(self, encoding):
+    def pad_encoding(self, encoding: Encoding) -> Encoding:
         """Pad a `tokenizers.Encoding`, in place, and return it."""
         if self.length:
             encoding.pad(
@@ -220,9 +222,15 @@ class Padding(NamedTuple):
         return encoding
 
 
-def build_encoding(ids, tokens, words, offsets, type_id=0):
-    """Return a `tokenizers.Encoding` with these fields. It has no constructor for them, but its pickled state is
-    JSON."""
+def build_encoding(
+    ids: list[int],
+    tokens: list[str],
+    words: Sequence[int],
+    offsets: Sequence[tuple[int, int]],
+    type_id: int = 0,
+) -> Encoding:
+    """Return an `Encoding` with these fields. Its pickled state is JSON, and no constructor of `tokenizers` takes
+    them."""
     n = len(ids)
     state = {"ids": ids, "type_ids": [type_id] * n, "tokens": tokens, "words": words, "offsets": offsets}
     state |= {"special_tokens_mask": [0] * n, "attention_mask": [1] * n, "overflowing": [], "sequence_ranges": {}}
@@ -239,16 +247,16 @@ class LazyEncodings(Sequence):
         length: number of encodings.
     """
 
-    def __init__(self, make, length):
+    def __init__(self, make: Callable[[int], Encoding], length: int):
         self._made = cache(make)
         self._indices = range(length)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._indices)
 
-    def __getitem__(self, index):
-        index = self._indices[index]
-        return [self._made(i) for i in index] if isinstance(index, range) else self._made(index)
+    def __getitem__(self, index: Any) -> Any:  # an encoding, or the list of those of a slice
+        found = self._indices[index]
+        return [self._made(i) for i in found] if isinstance(found, range) else self._made(found)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return list, (list(self),)

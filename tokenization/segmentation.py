@@ -10,10 +10,12 @@ rjieba is missing. Only the dictionary of jieba is read.
 import importlib.util
 import os
 import re
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, lru_cache, partial
 from itertools import chain
 from math import log
 from pathlib import Path
+from typing import Any
 
 # jieba 0.42.1 first splits a text into these blocks and others, and only looks up these in the dictionary.
 _WORD_BLOCK = re.compile("([\u4e00-\u9fd5a-zA-Z0-9+#&\\._%\\-]+)")
@@ -36,9 +38,9 @@ _SURPLUS_WORD = "\U0010fffd"
 _COUNTED_TWICE = 3
 
 
-def read_user_dict(user_dict):
-    """Return the lines of a jieba user dictionary ("word", "word 100", "word 100 n") as a tuple of str, read as jieba
-    reads a file: a line of another form is a word as a whole.
+def read_user_dict(user_dict: str | os.PathLike | Iterable[str] | None) -> tuple[str, ...]:
+    """Return the lines of a jieba user dictionary ("word", "word 100", "word 100 n"), read as jieba reads a file: a
+    line of another form is a word as a whole.
 
     Args:
         user_dict: path of a file in UTF-8, or a list of lines; None for no lines.
@@ -46,8 +48,10 @@ def read_user_dict(user_dict):
     Raises:
         ValueError: the file is not UTF-8.
     """
-    lines = user_dict or ()
-    if isinstance(user_dict, (str, os.PathLike)):
+    lines: Iterable[str]
+    if not isinstance(user_dict, (str, os.PathLike)):
+        lines = user_dict or ()
+    else:
         try:
             lines = Path(user_dict).read_bytes().decode("utf-8").split("\n")
         except UnicodeDecodeError:
@@ -56,12 +60,12 @@ def read_user_dict(user_dict):
     return tuple(line for line in stripped if line)
 
 
-def words_to_find(user_words):
+def words_to_find(user_words: Iterable[str]) -> list[str]:
     """Return the words of lines from `read_user_dict`, without those of frequency 0, which jieba must not find."""
     return [word for word, freq in dict(map(_word_and_freq, user_words)).items() if freq != 0]
 
 
-def _word_and_freq(line):
+def _word_and_freq(line: str) -> tuple[str, int | None]:
     match = _USER_LINE.fullmatch(line)
     assert match is not None  # for type checkers: any text matches
     return match[1], int(match[2]) if match[2] else None
@@ -71,41 +75,43 @@ class _JiebaSearch:
     """jieba's search without HMM, over its dictionary and the user's words.
 
     Attributes:
-        freqs: dict of word -> frequency, with 0 for the beginnings of words; total: sum of the frequencies.
-        changed: dict of user word -> frequency in jieba's dictionary; total_before: the sum there.
+        freqs: word -> frequency, with 0 for the beginnings of words; total: sum of the frequencies.
+        changed: user word -> frequency in jieba's dictionary; total_before: the sum there.
     """
 
-    def __init__(self, user_words):
+    def __init__(self, user_words: Iterable[str]):
         jieba = importlib.util.find_spec("jieba")  # without an import, which warns of escapes that Python will refuse
         if jieba is None or not jieba.submodule_search_locations:
             reason = "user_dict" if user_words else "segmentation without rjieba"
             raise ImportError(f"{reason} needs the dictionary of jieba: pip install jieba")
-        self.freqs, self.total = {}, 0
+        self.freqs: dict[str, int] = {}
+        self.total = 0
         with open(os.path.join(jieba.submodule_search_locations[0], "dict.txt"), encoding="utf-8") as file:
             for line in file:
                 word, freq = line.split(" ")[:2]
                 self._add(word, int(freq))
-        self.changed, self.total_before = {}, self.total
+        self.changed: dict[str, int] = {}
+        self.total_before = self.total
         for line in user_words:
             word, freq = _word_and_freq(line)
             freq = self._suggested_frequency(word) if freq is None else freq
             self.changed.setdefault(word, self.freqs.get(word, 0))
             self._add(word, freq)
 
-    def _add(self, word, freq):
+    def _add(self, word: str, freq: int) -> None:
         self.freqs[word] = freq
         self.total += freq
         for end in range(1, len(word)):
             self.freqs.setdefault(word[:end], 0)
 
-    def _suggested_frequency(self, word):
+    def _suggested_frequency(self, word: str) -> int:
         """Return the lowest frequency that makes jieba find a word: just above the product of its parts'."""
         share, total = 1, float(self.total)
         for part in _cut_blocks(self.cut, word):
             share *= self.freqs.get(part, 1) / total
         return max(int(share * self.total) + 1, self.freqs.get(word, 1))
 
-    def cut(self, block, hmm=False):
+    def cut(self, block: str, hmm: bool = False) -> list[str]:
         """Return the words of a block, which has only characters of `_WORD_BLOCK`; `hmm` is False, as for rjieba's."""
         freqs, log_total, length = self.freqs, log(self.total), len(block)
         best = [(0.0, length)] * (length + 1)  # score and end of the word, for the likeliest path from each character
@@ -133,7 +139,7 @@ class _JiebaSearch:
 
 
 @lru_cache(maxsize=4)
-def _cutter(user_words):
+def _cutter(user_words: tuple[str, ...]) -> Callable[[str], Iterable[str]]:
     """Return the function that splits a text into jieba's words and the user's."""
     try:
         import rjieba
@@ -155,7 +161,7 @@ def _cutter(user_words):
     return lambda text: _cut_blocks(words.cut, text) if _RARE.search(text) else words.cut(text, False)
 
 
-def _cut_blocks(cut, text):
+def _cut_blocks(cut: Callable[[str, bool], Iterable[str]], text: str) -> list[str]:
     """Return the words of a text, given the function that cuts a block."""
     words = []
     for block in _WORD_BLOCK.split(text):
@@ -177,17 +183,17 @@ class JiebaSegmenter:
     and is not pickled.
     """
 
-    def __init__(self, user_words=()):
+    def __init__(self, user_words: tuple[str, ...] = ()):
         self.user_words = user_words
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.user_words,)
 
     @cached_property
-    def _cut(self):
+    def _cut(self) -> Callable[[str], Iterable[str]]:
         return _cutter(self.user_words)
 
-    def __call__(self, text):
+    def __call__(self, text: str) -> Iterator[str]:
         return chain.from_iterable(map(self._cut, _PART.findall(text)))
 
 
@@ -195,13 +201,13 @@ class JiebaSegmenter:
 _UNIT = re.compile("[\u4e00-\u9fff \n\r\t]|[^\u4e00-\u9fff \n\r\t]+")
 
 
-def split_characters(text):
+def split_characters(text: str) -> list[str]:
     """Split a text into the smallest parts that basic tokenization can process one by one, for character
     vocabularies."""
     return _UNIT.findall(text)
 
 
-def split_by_callable(segment, text):
+def split_by_callable(segment: Callable[[str], Iterable[str]], text: str) -> Iterator[str]:
     """Split a normalized text by a user's callable, which takes it and returns its words in order.
 
     The callable may leave out characters between the words.

@@ -7,12 +7,13 @@ do_lower_case=True, pre_tokenize=lambda text: jieba.cut(text, HMM=False))`, and 
 import glob
 import json
 import os
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Encoding, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 from transformers.tokenization_utils_base import TruncationStrategy
 from transformers.utils import PaddingStrategy, logging
@@ -35,8 +36,8 @@ logger = logging.get_logger(__name__)
 
 # Saved class name if transformers' own class would give other ids: one that transformers does not have.
 _BEYOND_TRANSFORMERS = "RoFormerWordTokenizer"
-# For an unknown class, AutoTokenizer reads tokenizer.json and gives other ids without an error. So this message is
-# saved as the truncation side: every tokenizer of transformers refuses an unknown side, and its error shows it.
+# This message is saved as the truncation side, the only field whose value transformers checks and shows in an error:
+# for an unknown class alone, AutoTokenizer would read tokenizer.json and give other ids.
 _REFUSAL = "none: this tokenizer segments words as only the package modeling_roformer can; import it first"
 
 _NAMED_WORDS = 5  # words that a warning names
@@ -56,11 +57,16 @@ _CHINESE = r"[\p{Han}\p{Hiragana}\p{Katakana}\u3000-\u303f\uff00-\uffef]"
 _SPACE_BESIDE_CHINESE = rf"(?<={_CHINESE}) | (?={_CHINESE})"
 
 
+# One or two sequences. Each is a text, or its words with `is_split_into_words`.
+Sample = list[str | tuple[str, ...]]
+Segment = Callable[[str], Iterable[str]]  # splits a text into words, in order
+
+
 class RoFormerTokenizer(PreTrainedTokenizerFast):
     """Tokenizer of RoFormer checkpoints, word-level and character-level.
 
     Args:
-        vocab: dict of entry -> id, or the path of a vocab.txt.
+        vocab: entry -> id, or the path of a vocab.txt.
         do_lower_case: lower-case, and strip accents unless `strip_accents` says otherwise.
         word_segmentation: "jieba" (the words of jieba without HMM), None (character level), or a callable that takes a
             normalized text and returns its words in order. "auto", the default, is "jieba" if the vocabulary has an
@@ -100,22 +106,23 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         sep_token: str | None
         pad_token: str | None
         pad_token_id: int | None
+        unk_token_id: int
 
     def __init__(
         self,
-        vocab=None,
-        do_lower_case=None,
-        word_segmentation="auto",
-        user_dict=None,
-        unk_token="[UNK]",
-        sep_token="[SEP]",
-        pad_token="[PAD]",
-        cls_token="[CLS]",
-        mask_token="[MASK]",
-        tokenize_chinese_chars=True,
-        strip_accents=None,
-        add_sep_token=True,
-        **kwargs,
+        vocab: Mapping[str, int] | str | os.PathLike | None = None,
+        do_lower_case: bool | None = None,
+        word_segmentation: str | Segment | None = "auto",
+        user_dict: str | os.PathLike | Iterable[str] | None = None,
+        unk_token: str | AddedToken = "[UNK]",
+        sep_token: str | AddedToken | None = "[SEP]",
+        pad_token: str | AddedToken | None = "[PAD]",
+        cls_token: str | AddedToken | None = "[CLS]",
+        mask_token: str | AddedToken | None = "[MASK]",
+        tokenize_chinese_chars: bool = True,
+        strip_accents: bool | None = None,
+        add_sep_token: bool = True,
+        **kwargs: Any,
     ):
         source, other_file = "the vocabulary", None
         if (backend := kwargs.pop("tokenizer_object", None)) is not None:
@@ -171,7 +178,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         if self.user_dict:
             self._warn_of_user_words()
 
-    def _warn_of_user_words(self):
+    def _warn_of_user_words(self) -> None:
         """Warn once of the words of user_dict that jieba never finds, and once of those that have no entry."""
         added, entries = self.get_added_vocab(), self.get_vocab()
         words = [word for word in words_to_find(self.user_dict) if word not in added]
@@ -192,7 +199,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
                 "use a vocabulary with them"
             )
 
-    def _choose_segmenter(self, vocab, source):
+    def _choose_segmenter(self, vocab: Iterable[str], source: str) -> Segment:
         """Return the function that splits a normalized text into words, and set `word_segmentation` to its name."""
         chosen = self.word_segmentation
         if self.user_dict and (callable(chosen) or chosen is None):
@@ -217,18 +224,18 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         return JiebaSegmenter(tuple(self.user_dict)) if words else split_characters
 
     @property
-    def do_lower_case(self):
+    def do_lower_case(self) -> bool:
         """True if texts are lower-cased; set when the tokenizer is made."""
         return self._normalizer.lowercase
 
     # Loading and saving
 
     @classmethod
-    def convert_to_native_format(cls, trust_remote_code=False, **kwargs):
+    def convert_to_native_format(cls, trust_remote_code: bool = False, **kwargs: Any) -> dict[str, Any]:
         """Return the arguments unchanged: `__init__` reads the vocabulary from the files itself."""
         return kwargs
 
-    def update_post_processor(self):
+    def update_post_processor(self) -> None:
         """Set the template to [CLS] A [SEP], and [CLS] A [SEP] B [SEP] with segments 0 and 1.
 
         Without `add_sep_token` the last [SEP] is left out.
@@ -245,7 +252,14 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             ],
         )
 
-    def save_pretrained(self, save_directory, legacy_format=None, filename_prefix=None, *args, **kwargs):
+    def save_pretrained(
+        self,
+        save_directory: str | os.PathLike,
+        legacy_format: bool | None = None,
+        filename_prefix: str | None = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> tuple[str, ...]:
         """Save as in transformers, in place of an earlier tokenizer in the folder.
 
         In between, vocab.txt and tokenizer.json are of two tokenizers. If the process is killed then, loading refuses
@@ -262,8 +276,14 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
     # tokenizer.json is always WordPiece over the same vocabulary, whatever the segmentation, so that transformers' own
     # class, which segments by itself, can read it. With `legacy_format=True` it is not written, for programs that would
     # read it and not segment; from vocab.txt alone transformers' own class finds no words, so it must refuse.
-    def _save_pretrained(self, save_directory, file_names, legacy_format=None, filename_prefix=None):
-        changes = {}
+    def _save_pretrained(
+        self,
+        save_directory: str | os.PathLike,
+        file_names: tuple[str, ...],
+        legacy_format: bool | None = None,
+        filename_prefix: str | None = None,
+    ) -> tuple[str, ...]:
+        changes: dict[str, Any] = {}
         # From the same files transformers' RoFormerTokenizer would give other ids in these cases.
         beyond = self.user_dict or self.word_segmentation == "custom" or not self.add_sep_token
         beyond = beyond or (self.word_segmentation is None and has_words(self._vocabulary))
@@ -272,7 +292,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             changes["saved_truncation_side"] = self.truncation_side
             changes["truncation_side"] = _REFUSAL
         if legacy_format:
-            added = self.added_tokens_decoder.items()
+            added = self.added_tokens_decoder.items()  # in the form of transformers, which writes these states itself
             changes["added_tokens_decoder"] = {number: token.__getstate__() for number, token in added}
         if changes:
             config_file = Path(file_names[0])
@@ -288,14 +308,14 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             file_names += self.save_vocabulary(os.fspath(save_directory), filename_prefix)
         return file_names
 
-    def save_vocabulary(self, save_directory, filename_prefix=None):
+    def save_vocabulary(self, save_directory: str, filename_prefix: str | None = None) -> tuple[str]:
         """Write vocab.txt, and return its path in a tuple."""
         name = (filename_prefix + "-" if filename_prefix else "") + self.vocab_files_names["vocab_file"]
         path = os.path.join(save_directory, name)
         write_vocabulary(self._vocabulary, path)
         return (path,)
 
-    def train_new_from_iterator(self, *args, **kwargs):
+    def train_new_from_iterator(self, *args: Any, **kwargs: Any) -> PreTrainedTokenizerFast:
         """Train a new character-level tokenizer as in transformers.
 
         Its vocabulary has pieces of Latin words and single Han characters. A word-level tokenizer is refused: the new
@@ -310,7 +330,7 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
 
     # From text to tokens
 
-    def _tokens(self, text, with_offsets):
+    def _tokens(self, text: str, with_offsets: bool) -> Tokens:
         """Return the `Tokens` of a text without added tokens."""
         if not with_offsets:
             words = self._segment(self._normalizer(text))
@@ -329,20 +349,23 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             offsets = [(origins[start], origins[end - 1] + 1) for start, end in offsets]
         return Tokens(ids, offsets, numbers)
 
-    def _add_tokens(self, new_tokens, special_tokens=False):
+    def _add_tokens(self, new_tokens: list[str | AddedToken], special_tokens: bool = False) -> int:
         number = super()._add_tokens(new_tokens, special_tokens)
         self._make_splitters()
         return number
 
-    def _make_splitters(self):
+    def _make_splitters(self) -> None:
         """Make the splitters at added tokens, by the value of `split_special_tokens`."""
-        added = list(self.added_tokens_decoder.values())
+        added = self.added_tokens_decoder
+        ordinary = {number: token for number, token in added.items() if not token.special}
         self._splitters = {
             False: AddedTokenSplitter(added, self._normalizer),
-            True: AddedTokenSplitter([token for token in added if not token.special], self._normalizer),
+            True: AddedTokenSplitter(ordinary, self._normalizer),
         }
 
-    def _encode_sequence(self, sequence, splitter, with_offsets):
+    def _encode_sequence(
+        self, sequence: str | tuple[str, ...], splitter: AddedTokenSplitter, with_offsets: bool
+    ) -> Tokens:
         """Return the `Tokens` of a text, or of a list of words, whose offsets are then relative to each word."""
         if not isinstance(sequence, str):
             parts = [self._encode_sequence(word, splitter, with_offsets) for word in sequence]
@@ -352,21 +375,26 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
         if parts is None:
             return self._tokens(sequence, with_offsets)
 
-        def tokens(token, start, end):
-            if token is None:
+        def tokens(added: int | None, start: int, end: int) -> Tokens:
+            if added is None:
                 return self._tokens(sequence[start:end], with_offsets)
-            number = [self._tokenizer.token_to_id(token)]
-            return Tokens(number, [(0, end - start)], [0]) if with_offsets else Tokens(number)
+            return Tokens([added], [(0, end - start)], [0]) if with_offsets else Tokens([added])
 
-        return join_parts([(tokens(token, start, end), start) for token, start, end in parts])
+        return join_parts([(tokens(added, start, end), start) for added, start, end in parts])
 
     # From tokens to text
 
-    def convert_tokens_to_string(self, tokens):
+    def convert_tokens_to_string(self, tokens: list[str]) -> str:
         """Return the text of tokens, by the rules of `decoding.join_tokens`."""
         return join_tokens(tokens)
 
-    def _decode(self, token_ids: Any, skip_special_tokens=False, clean_up_tokenization_spaces=None, **kwargs):
+    def _decode(
+        self,
+        token_ids: Any,
+        skip_special_tokens: bool = False,
+        clean_up_tokenization_spaces: bool | None = None,
+        **kwargs: Any,
+    ) -> str:
         """Decode one sequence of ids: `convert_tokens_to_string` of its tokens.
 
         `clean_up_tokenization_spaces=False` returns the text that the saved tokenizer.json gives, with a space on both
@@ -392,8 +420,14 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
     # The call
 
     def _get_padding_truncation_strategies(
-        self, padding=False, truncation=None, max_length=None, pad_to_multiple_of=None, verbose=True, **kwargs
-    ):
+        self,
+        padding: Any = False,
+        truncation: Any = None,
+        max_length: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        verbose: bool = True,
+        **kwargs: Any,
+    ) -> tuple[PaddingStrategy, TruncationStrategy, int | None, dict[str, Any]]:
         """Return the strategies as transformers does; warn as its version 4 did if truncation has no effect."""
         strategies = super()._get_padding_truncation_strategies(
             padding, truncation, max_length, pad_to_multiple_of, verbose, **kwargs
@@ -406,34 +440,34 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             )
         return strategies
 
-    def _encode_plus(self, text, text_pair=None, **options):
+    def _encode_plus(self, text: Any, text_pair: Any = None, **options: Any) -> BatchEncoding:
         if options.get("sanitize_control_tokens"):  # a chat, which transformers' method splits into texts
             return super()._encode_plus(text, text_pair, **options)
         return self._encode(text, text_pair, **options)
 
     def _encode(
         self,
-        text,
-        text_pair,
-        add_special_tokens=True,
-        padding_strategy=PaddingStrategy.DO_NOT_PAD,
-        truncation_strategy=TruncationStrategy.DO_NOT_TRUNCATE,
-        max_length=None,
-        stride=0,
-        is_split_into_words=False,
-        pad_to_multiple_of=None,
-        padding_side=None,
+        text: Any,
+        text_pair: Any,
+        add_special_tokens: bool = True,
+        padding_strategy: PaddingStrategy = PaddingStrategy.DO_NOT_PAD,
+        truncation_strategy: TruncationStrategy = TruncationStrategy.DO_NOT_TRUNCATE,
+        max_length: int | None = None,
+        stride: int = 0,
+        is_split_into_words: bool = False,
+        pad_to_multiple_of: int | None = None,
+        padding_side: str | None = None,
         return_tensors: Any = None,
-        return_token_type_ids=None,
-        return_attention_mask=None,
-        return_overflowing_tokens=False,
-        return_special_tokens_mask=False,
-        return_offsets_mapping=False,
-        return_length=False,
-        verbose=True,
-        split_special_tokens=None,
-        **kwargs,
-    ):
+        return_token_type_ids: bool | None = None,
+        return_attention_mask: bool | None = None,
+        return_overflowing_tokens: bool = False,
+        return_special_tokens_mask: bool = False,
+        return_offsets_mapping: bool = False,
+        return_length: bool = False,
+        verbose: bool = True,
+        split_special_tokens: bool | None = None,
+        **kwargs: Any,
+    ) -> BatchEncoding:
         """Return the `BatchEncoding` of texts or pairs of texts; transformers' `__call__` passes its arguments here."""
         is_batched, samples = _as_samples(text, text_pair, is_split_into_words)
         split = self.split_special_tokens if split_special_tokens is None else split_special_tokens
@@ -448,49 +482,51 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
             self.truncation_side,
         )
 
-        def tokens(sample, with_offsets):
+        def tokens(sample: Sample, with_offsets: bool) -> list[Tokens]:
             return [self._encode_sequence(sequence, splitter, with_offsets) for sequence in sample]
 
-        def encoding(sample):
+        def encoding(sample: Sample) -> Encoding:
             return assembler.encoding(tokens(sample, True), self.convert_ids_to_tokens)
 
         if return_overflowing_tokens:
             wholes = enumerate(map(encoding, samples))
             parts = [(number, part) for number, whole in wholes for part in (whole, *whole.overflowing)]
-            rows = [(part.ids, part.type_ids, part.special_tokens_mask, part.offsets) for _, part in parts]
+            inputs = [(part.ids, part.type_ids, part.special_tokens_mask, part.offsets) for _, part in parts]
         else:
-            rows = [assembler.assemble(tokens(sample, return_offsets_mapping)) for sample in samples]
+            inputs = [assembler.assemble(tokens(sample, return_offsets_mapping)) for sample in samples]
             if assembler.truncated and verbose:
                 self._warn_of_unsaved_limit(max_length)
-        ids, types, specials, offsets = map(list, zip(*rows, strict=True)) if rows else ([], [], [], [])
+        ids, types, specials, offsets = map(list, zip(*inputs, strict=True)) if inputs else ([], [], [], [])
         for row in ids:
             self._eventual_warn_about_too_long_sequence(row, max_length, verbose)
 
-        def returns(name, asked):
+        def returns(name: str, asked: bool | None) -> bool:
             return name in self.model_input_names if asked is None else asked
 
         masks = [[1] * len(row) for row in ids]
         padding = self._padding(ids, padding_strategy, max_length, pad_to_multiple_of, padding_side)
-        columns = {  # for each output: whether it is returned, its rows, and the value that pads them
+        outputs = {  # whether it is returned, its lists of one item per token, and the value that pads them
             "input_ids": (True, ids, self.pad_token_id),
             "token_type_ids": (returns("token_type_ids", return_token_type_ids), types, self.pad_token_type_id),
             "attention_mask": (returns("attention_mask", return_attention_mask), masks, 0),
             "special_tokens_mask": (return_special_tokens_mask, specials, 1),
             "offset_mapping": (return_offsets_mapping, offsets, (0, 0)),
         }
-        data = {name: padding.rows(rows, value) for name, (returned, rows, value) in columns.items() if returned}
+        data: dict[str, Any] = {
+            name: padding.pad_rows(lists, value) for name, (returned, lists, value) in outputs.items() if returned
+        }
         if return_length:
             data["length"] = [len(row) for row in ids]
         if return_overflowing_tokens:
             data["overflow_to_sample_mapping"] = [number for number, _ in parts]
-            encodings = [padding.encoding(part) for _, part in parts]
+            encodings = [padding.pad_encoding(part) for _, part in parts]
         else:
-            encodings = LazyEncodings(lambda index: padding.encoding(encoding(samples[index])), len(samples))
+            encodings = LazyEncodings(lambda index: padding.pad_encoding(encoding(samples[index])), len(samples))
             if not is_batched and return_tensors is None:
-                data = {name: rows[0] for name, rows in data.items()}
+                data = {name: values[0] for name, values in data.items()}
         return BatchEncoding(data, encodings, return_tensors, n_sequences=len(samples[0]) if samples else None)
 
-    def _warn_of_unsaved_limit(self, max_length):
+    def _warn_of_unsaved_limit(self, max_length: int | None) -> None:
         """Warn once if a text was truncated at a `model_max_length` that was set after loading.
 
         sentence-transformers sets it to the configuration's `max_position_embeddings`, though RoFormer reads longer
@@ -503,7 +539,14 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
                 "max_seq_length of the SentenceTransformer, or model_max_length of the tokenizer"
             )
 
-    def _padding(self, ids, strategy, max_length, multiple, side):
+    def _padding(
+        self,
+        ids: list[list[int]],
+        strategy: PaddingStrategy,
+        max_length: int | None,
+        multiple: int | None,
+        side: str | None,
+    ) -> Padding:
         """Return the `Padding` of a batch with these rows of ids; longer rows stay as they are."""
         length = max_length or 0
         if strategy == PaddingStrategy.LONGEST or max_length is None:
@@ -517,16 +560,15 @@ class RoFormerTokenizer(PreTrainedTokenizerFast):
 RoFormerTokenizerFast = RoFormerTokenizer
 
 
-def _as_samples(text, text_pair, is_split_into_words):
-    """Return (is_batched, samples). A sample is a list of one or two sequences; a sequence is a str or, with
-    `is_split_into_words`, a tuple of str."""
+def _as_samples(text: Any, text_pair: Any, is_split_into_words: bool) -> tuple[bool, list[Sample]]:
+    """Return (is_batched, samples)."""
 
-    def is_sequence(value):
+    def is_sequence(value: object) -> bool:
         if not is_split_into_words:
             return isinstance(value, str)
         return isinstance(value, (list, tuple)) and all(isinstance(word, str) for word in value)
 
-    def sample(**sequences):
+    def sample(**sequences: Any) -> Sample:
         for name, value in sequences.items():
             if not is_sequence(value):
                 expected = "a list of str" if is_split_into_words else "a str"
@@ -555,24 +597,24 @@ def _as_samples(text, text_pair, is_split_into_words):
     return True, [sample(**{f"text[{i}]": first, f"text_pair[{i}]": second}) for i, (first, second) in pairs]
 
 
-def _remove_all_but(file_names, folder, filename_prefix):
+def _remove_all_but(file_names: Iterable[str], folder: str | os.PathLike, filename_prefix: str | None) -> None:
     """Remove the files that an earlier tokenizer left in a folder and that loading prefers to these."""
-    written = {Path(name).resolve() for name in file_names}
+    kept = {Path(name).resolve() for name in file_names}
     prefix = glob.escape(f"{filename_prefix}-") if filename_prefix else ""
     for pattern in _PREFERRED:
         for path in Path(folder).glob(prefix + pattern):
-            if path.resolve() not in written:
+            if path.resolve() not in kept:
                 path.unlink(missing_ok=True)  # another process may have removed it
 
 
-def _first_words(words):
+def _first_words(words: Iterable[str]) -> str:
     """Return the first words and the number of the others, for a warning."""
     words = list(words)
     more = f" and {len(words) - _NAMED_WORDS} more" if len(words) > _NAMED_WORDS else ""
     return ", ".join(words[:_NAMED_WORDS]) + more
 
 
-def _backend(vocabulary, unk_token, lowercase, strip_accents):
+def _backend(vocabulary: dict[str, int], unk_token: str, lowercase: bool, strip_accents: bool | None) -> Tokenizer:
     """Return the `tokenizers.Tokenizer` that is saved as tokenizer.json: everything but the segmentation into words."""
     backend = Tokenizer(
         models.WordPiece(

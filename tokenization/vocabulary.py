@@ -9,6 +9,7 @@ import json
 import os
 import secrets
 import shutil
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from .wordpiece import PREFIX, is_cjk
@@ -18,7 +19,7 @@ class VocabularyError(ValueError):
     """A vocabulary that cannot be used; the message names the entry or file."""
 
 
-def read_vocab_txt(path):
+def read_vocab_txt(path: str | os.PathLike) -> dict[str, int]:
     """Read vocab.txt.
 
     Args:
@@ -26,7 +27,7 @@ def read_vocab_txt(path):
             space, is an entry. A final "\\n" ends the last line, and a byte order mark is skipped.
 
     Returns:
-        dict of entry -> id.
+        entry -> id.
 
     Raises:
         VocabularyError: the file is not UTF-8, or has an entry twice.
@@ -49,13 +50,15 @@ def read_vocab_txt(path):
     return vocabulary
 
 
-def first_field(line):
+def first_field(line: str) -> str:
     """Return the entry of a line. White space after ## is part of the entry: Chinese BERT has ## before U+2028."""
     fields = line.split()
     return fields[0] if fields and fields[0] != PREFIX else line
 
 
-def check_vocabulary(vocabulary, unk_token, source="the vocabulary"):
+def check_vocabulary(
+    vocabulary: Mapping[str, int], unk_token: str, source: str | os.PathLike = "the vocabulary"
+) -> None:
     """Raise VocabularyError if a vocabulary lacks the unknown token, or has gaps in its ids."""
     if unk_token not in vocabulary:
         raise VocabularyError(f"{source} has no {unk_token}, the token for text without an entry")
@@ -63,7 +66,12 @@ def check_vocabulary(vocabulary, unk_token, source="the vocabulary"):
         raise VocabularyError(f"{source} must number its entries from 0 to {len(vocabulary) - 1} without gaps")
 
 
-def check_same_entries(vocabulary, source, entries, vocab_file):
+def check_same_entries(
+    vocabulary: Mapping[str, int],
+    source: str | os.PathLike,
+    entries: Mapping[str, int],
+    vocab_file: str | os.PathLike,
+) -> None:
     """Raise VocabularyError if vocab.txt differs from the vocabulary in the tokenizer.json of the same folder.
 
     Args:
@@ -83,7 +91,7 @@ def check_same_entries(vocabulary, source, entries, vocab_file):
         )
 
 
-def check_same_files(vocab_file, tokenizer_file):
+def check_same_files(vocab_file: str | os.PathLike, tokenizer_file: str | os.PathLike) -> None:
     """Raise VocabularyError if a vocab.txt and a tokenizer.json with a WordPiece model differ, as loading does."""
     vocabulary, _, _ = read_tokenizer_json(tokenizer_file)
     tokens = json.loads(Path(tokenizer_file).read_bytes()).get("added_tokens") or ()
@@ -91,21 +99,21 @@ def check_same_files(vocab_file, tokenizer_file):
     check_same_entries(vocabulary, tokenizer_file, vocabulary | added, vocab_file)
 
 
-def write_vocabulary(vocabulary, path):
+def write_vocabulary(vocabulary: Mapping[str, int], path: str | os.PathLike) -> None:
     """Write vocab.txt, atomically."""
-    entries = sorted(vocabulary, key=vocabulary.get)
+    entries = sorted(vocabulary, key=vocabulary.__getitem__)
     broken = next((entry for entry in entries if "\n" in entry or first_field(entry) != entry), None)
     if broken is not None:
         raise VocabularyError(f"the entry {broken!r} contains white space and cannot be written to {path}")
     write_whole(path, "".join(f"{entry}\n" for entry in entries))
 
 
-def has_words(vocabulary):
+def has_words(vocabulary: Iterable[str]) -> bool:
     """Return whether a vocabulary is word-level: it has an entry of two or more Han characters."""
     return any(sum(map(is_cjk, entry)) > 1 for entry in vocabulary if len(entry) > 1)
 
 
-def read_tokenizer_json(path):
+def read_tokenizer_json(path: str | os.PathLike) -> tuple[dict[str, int], bool | None, bool | None]:
     """Return (vocabulary, lowercase, strip_accents) of a tokenizer.json; the last two are None if it does not have
     them.
 
@@ -128,7 +136,7 @@ def read_tokenizer_json(path):
     return vocabulary, lowercase, bert.get("strip_accents")
 
 
-def write_whole(path, content):
+def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
     """Write bytes, or a text in UTF-8, atomically: into a temporary file, which is synced and renamed to `path`.
 
     The mode of an existing file is kept, a link is replaced by the file, and line breaks are written as they are.

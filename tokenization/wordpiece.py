@@ -6,7 +6,8 @@ The normalization of texts and the classes of characters are those of bert4keras
 import re
 import string
 import unicodedata
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 PREFIX = "##"
 LONGEST_WORD = 200  # characters; longer words are unknown as a whole
@@ -33,7 +34,7 @@ class Normalizer(NamedTuple):
     lowercase: bool
     strip_accents: bool
 
-    def __call__(self, text):
+    def __call__(self, text: str) -> str:
         text = text.lower() if self.lowercase else text
         if not self.strip_accents or text.isascii():
             return text
@@ -43,7 +44,7 @@ class Normalizer(NamedTuple):
                 text = text.replace(character, "")
         return text
 
-    def align(self, text):
+    def align(self, text: str) -> tuple[str, list[int] | None]:
         """Normalize a text, and return the origin of each character.
 
         Returns:
@@ -64,14 +65,17 @@ class Normalizer(NamedTuple):
         return normalized, [*origins, len(text)]
 
 
-class WordCache(dict):
+Value = TypeVar("Value")
+
+
+class WordCache(dict[str, Value]):
     """Cache of a function of a word; cleared when it is full."""
 
-    def __init__(self, compute):
+    def __init__(self, compute: Callable[[str], Value]):
         super().__init__()
         self.compute = compute
 
-    def __missing__(self, word):
+    def __missing__(self, word: str) -> Value:
         value = self.compute(word)
         if len(word) <= _CACHED_LENGTH:
             if len(self) >= _CACHED_WORDS:
@@ -84,7 +88,7 @@ class WordPiece:
     """Ids of words. They depend only on the word, so they are cached.
 
     Args:
-        vocabulary: dict of entry -> id.
+        vocabulary: entry -> id.
         unk_id: id of words that cannot be composed of entries.
         normalizer: applied once more to words that have no entry, as bert4keras does.
         whole_words: whether to look up whole words first; False at character level.
@@ -95,23 +99,23 @@ class WordPiece:
             the word, and k, the one of the n words of basic tokenization that it belongs to.
     """
 
-    def __init__(self, vocabulary, unk_id, normalizer, whole_words):
+    def __init__(self, vocabulary: Mapping[str, int], unk_id: int, normalizer: Normalizer, whole_words: bool):
         self.vocabulary = vocabulary
         self.unk_id = unk_id
         self.normalizer = normalizer
         self.whole_words = whole_words
         self.longest_entry = max(map(len, vocabulary))
-        self.ids = WordCache(lambda word: tuple([piece[0] for piece in self.pieces(word)]))
+        self.ids: WordCache[tuple[int, ...]] = WordCache(lambda word: tuple([piece[0] for piece in self.pieces(word)]))
         self.spans = WordCache(self._spans)
 
-    def __reduce__(self):  # without the caches, so that use changes neither pickles nor fingerprints
+    def __reduce__(self) -> tuple[Any, ...]:  # without the caches, so that use changes neither pickles nor fingerprints
         return type(self), (self.vocabulary, self.unk_id, self.normalizer, self.whole_words)
 
-    def _spans(self, word):
+    def _spans(self, word: str) -> tuple[int, list[tuple[int, int, int]]]:
         pieces = self.pieces(word)
         return (pieces[-1][3] + 1 if pieces else 0), [piece[1:] for piece in pieces]
 
-    def pieces(self, word):
+    def pieces(self, word: str) -> list[tuple[int, int, int, int]]:
         """Return a list of (id, start, end, k); see `spans`."""
         if self.whole_words and word in self.vocabulary:
             # White space can be an entry (U+2028), but bert4keras never returns it.
@@ -126,7 +130,7 @@ class WordPiece:
                 pieces.append((token, first, last + 1, k))
         return pieces
 
-    def split(self, word):
+    def split(self, word: str) -> list[tuple[int, int, int]]:
         """Return the WordPiece tokens of a word as a list of (id, start, end).
 
         The first token is the longest entry that starts the word, each next one the longest "##" entry that continues
@@ -145,17 +149,17 @@ class WordPiece:
         return tokens
 
 
-def is_cjk(character):
+def is_cjk(character: str) -> bool:
     """Return whether a character is Han, so a word of its own in basic tokenization."""
     return _HAN.match(character) is not None
 
 
-def is_punctuation(character):
+def is_punctuation(character: str) -> bool:
     """Return whether a character is punctuation of Unicode or of ASCII, where symbols ($, +, ^ ...) count too."""
     return character in string.punctuation or unicodedata.category(character).startswith("P")
 
 
-def basic_words(text):
+def basic_words(text: str) -> list[tuple[str, list[int]]]:
     """Return the words of BERT's basic tokenization as a list of (word, the index in `text` of each of its characters).
 
     White space ends a word. Each Han character and each punctuation mark is a word of its own. Control and format

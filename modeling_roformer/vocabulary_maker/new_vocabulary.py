@@ -5,7 +5,7 @@ import string
 from collections import Counter
 from collections.abc import Mapping
 
-from modeling_roformer.tokenization.wordpiece import PREFIX, WordPiece, is_cjk, is_punctuation
+from modeling_roformer.tokenization.wordpiece import PREFIX, Normalizer, WordPiece, is_cjk, is_punctuation
 
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]  # in the order of bert4keras
 _ALWAYS = string.ascii_lowercase + string.digits + string.punctuation  # in any text to come
@@ -56,7 +56,7 @@ def word_pieces(
     tokenizer.train_from_iterator((f"{word} " * others[word] for word in words), trainer)
     pieces = sorted(set(tokenizer.get_vocab()) - set(first))
     entries = [*first, *pieces]
-    split = WordPiece({entry: i for i, entry in enumerate(entries)}, 1, None, whole_words=False).split
+    split = WordPiece({entry: i for i, entry in enumerate(entries)}, 1, Normalizer(False, False), False).split
     counts: Counter[str] = Counter()
     for word in words:
         for entry, _, _ in split(word):
