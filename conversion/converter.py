@@ -15,9 +15,10 @@ from modeling_roformer.model_cards import card_for, conversion_facts, data_files
 from modeling_roformer.output.progress import byte_progress
 from modeling_roformer.tokenization.wordpiece import is_cjk
 
-from .checkpoints.checkpoint import Checkpoint, Plan
+from .checkpoints.checkpoint import Checkpoint
+from .checkpoints.heads import HEADS
+from .checkpoints.plan import Plan
 from .checkpoints.reading import read_checkpoint
-from .checkpoints.task_layers import HEADS
 from .errors import CheckpointError
 from .families.family import Weight
 from .families.registry import AUTO, FAMILIES

@@ -18,7 +18,7 @@ from modeling_roformer.output.console import summary_table
 from modeling_roformer.output.progress import byte_progress
 
 from .errors import CheckpointError
-from .folder.legacy_folder import CONFIGS, VOCABULARY, checked_output, legacy_files
+from .folder.legacy_folder import CONFIGS, VOCABULARY, checked_output, legacy_files, name_of
 from .formats.pytorch_files import is_pytorch
 from .formats.tensor_bundle_writer import write_bundle
 
@@ -109,16 +109,16 @@ def export_tf(
         if not is_pytorch(files.weights):
             raise CheckpointError(f"{files.weights} is already a checkpoint of the original framework")
         from . import bert4keras_support
-        from .checkpoints.exported import TASK, exported_weights, model_on_meta
-        from .checkpoints.pytorch_checkpoint import read_pytorch
+        from .checkpoints.heads import TASK, class_weights, model_on_meta
+        from .checkpoints.reading import read_checkpoint
         from .families.registry import FAMILIES
 
-        checkpoint = read_pytorch(files, padded_vocabulary=padded_vocabulary)
+        checkpoint = read_checkpoint(files, name_of(origin), padded_vocabulary=padded_vocabulary)
         config, tokenizer = checkpoint.config, checkpoint.tokenizer
         bert4keras_support.check_config(files.config, config)
         bert4keras_support.check_tokenizer(origin, tokenizer)
         model = model_on_meta(config, config.architectures[0], files.config)
-        weights = exported_weights(FAMILIES[checkpoint.family], config, model)
+        weights = class_weights(FAMILIES[checkpoint.family], config, model)
         has_language_model = config.architectures[0].endswith(bert4keras_support.LANGUAGE_MODELS)
         if getattr(config, "is_decoder", False) and not has_language_model:
             raise CheckpointError(

@@ -8,7 +8,7 @@ import torch
 from modeling_roformer.output.console import no_transformers_bar
 from modeling_roformer.output.progress import byte_progress
 
-from .checkpoints.checkpoint import Plan
+from .checkpoints.plan import Plan
 from .errors import CheckpointError
 from .formats.dtypes import cast
 from .formats.source import Source

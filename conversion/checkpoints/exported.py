@@ -1,33 +1,26 @@
-"""Checkpoints in the original format that this package exported: the variable name of every weight of any class.
+"""The bert_config.json of a checkpoint that this package exported in the original format.
 
-A family's own weights have the names of its released checkpoints, and so do BERT's pooler and next-sentence head. A
-task head is called `task/<key>`: bert4keras reads variables by name and ignores it, and `roformer convert` finds it.
-bert_config.json names the exported class; the fields that only `roformer convert` reads are in objects of their own.
+It names the exported class; the fields that only `roformer convert` reads are in objects of their own.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import CheckpointError
-from ..families.family import Config, Family, Weight, dense
-from ..families.registry import EXPORTED_AS
-from ..folder.settings import OPTIONAL_SIZES, RATES, REQUIRED_SIZES, Settings, check_types, class_of
+from ..folder.settings import OPTIONAL_SIZES, RATES, REQUIRED_SIZES, Settings, check_types
 from ..folder.vocabulary import Vocabulary
-from .checkpoint import make_config
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken
-    from transformers import PreTrainedConfig, PreTrainedModel
+    from transformers import PreTrainedConfig
 
     from modeling_roformer.tokenization.tokenizer import RoFormerTokenizer
 
 MARK, PACKAGE = "exported_from", "modeling_roformer"
+EXPORTED_AS = "exported_as"  # the field of the family
 CONFIG, TOKENIZER = "config", "tokenizer"
 OWN = (MARK, EXPORTED_AS, CONFIG, TOKENIZER)
-TASK = "task/"
 SPECIAL_TOKENS = {
     "pad_token": "[PAD]",
     "unk_token": "[UNK]",
@@ -76,67 +69,9 @@ def added_tokens(tokenizer: RoFormerTokenizer) -> dict[int, AddedToken]:
     return {number: token for number, token in added if token.content not in SPECIAL_TOKENS.values()}
 
 
-def model_on_meta(config: PreTrainedConfig, architecture: str, path: Path) -> PreTrainedModel:
-    """Make the model that a configuration (the file `path`) names, on the meta device; only our classes and BERT's."""
-    import torch
-
-    from modeling_roformer.registration import public_names, registered_transformers
-
-    is_bert = isinstance(config, registered_transformers.BertConfig)
-    architecture_class = getattr(registered_transformers if is_bert else public_names, architecture, None)
-    if getattr(architecture_class, "config_class", None) is not type(config):
-        raise CheckpointError(
-            f"{path}: architectures names {architecture}, which is neither in modeling_roformer nor a BERT of "
-            "transformers"
-        )
-    with torch.device("meta"):
-        return architecture_class(config)
-
-
-def exported_weights(family: Family, config: PreTrainedConfig, model: PreTrainedModel) -> list[Weight]:
-    """Return every untied weight of the class, with the variable that it is exported as."""
-    prefix, hidden = f"{model.base_model_prefix}.", config.hidden_size
-    known = [
-        *family.weights(config),
-        *dense(f"{prefix}pooler.dense", "bert/pooler/dense", hidden, hidden),
-        Weight("cls.seq_relationship.weight", "cls/seq_relationship/output_weights", (2, hidden)),
-        Weight("cls.seq_relationship.bias", "cls/seq_relationship/output_bias", (2,)),
-    ]
-    variables = {weight.key: weight for weight in known}
-    found = []
-    for key, tensor in model.state_dict().items():
-        if key in model.all_tied_weights_keys:
-            continue
-        weight = variables.get(key) or variables.get(prefix + key) or _task_weight(key, tuple(tensor.shape))
-        found.append(replace(weight, key=key))
-    return found
-
-
-def _task_weight(key: str, shape: tuple[int, ...]) -> Weight:
-    variable = TASK + key.replace(".", "/")
-    if key.endswith(".weight") and len(shape) == 2:
-        return Weight(key, f"{variable.removesuffix('weight')}kernel", shape[::-1], transpose=True)
-    return Weight(key, variable, shape)
-
-
 def is_exported(settings: Settings) -> bool:
     """Return whether this package wrote the bert_config.json; in any other, the fields `OWN` mean nothing."""
     return settings.ignored.get(MARK) == PACKAGE
-
-
-def as_exported(family: Family, settings: Settings) -> Family:
-    """Return the family as this package exported it: its class, its fields, and all weights of the class."""
-    architecture, fields = class_of(settings.path, settings.ignored), own_config(settings)
-
-    def own_fields(settings: Settings, vocabulary) -> dict:
-        values = {name: value for name, value in settings.values.items() if value is not None}
-        return {**values, **fields, "architectures": [architecture]}
-
-    def weights(sizes: Config) -> list[Weight]:
-        config = make_config(settings.path, family.base, vars(sizes))
-        return exported_weights(family, config, model_on_meta(config, architecture, settings.path))
-
-    return replace(family, fields=own_fields, weights=weights, dropped={})
 
 
 def own_config(settings: Settings) -> dict[str, object]:

@@ -1,14 +1,7 @@
 """RoFormer-V2: without biases and norm parameters; its MLM head is the product with the word embeddings."""
 
-from ..folder.settings import Settings
-from ..folder.vocabulary import Vocabulary
 from . import roformer_v1
 from .family import Config, Family, Weight
-
-
-def fields(settings: Settings, vocabulary: Vocabulary) -> dict:
-    """Return the configuration's fields of the first version, except for norms and biases."""
-    return roformer_v1.fields(settings, vocabulary, norm_type="rms_norm", use_bias=False)
 
 
 def weights(config: Config) -> list[Weight]:
@@ -20,4 +13,4 @@ def weights(config: Config) -> list[Weight]:
     return [weight for weight in encoder if weight.variable.endswith(("_embeddings", "/kernel", "_mapping_in/bias"))]
 
 
-FAMILY = Family(name="v2", title="RoFormer-V2", fields=fields, weights=weights)
+FAMILY = Family("v2", "RoFormer-V2", weights, fields={"norm_type": "rms_norm", "use_bias": False})

@@ -6,8 +6,6 @@ factorised embeddings: narrower than the hidden states.
 
 from dataclasses import replace
 
-from ..folder.settings import Settings
-from ..folder.vocabulary import Vocabulary
 from . import roformer_sim, roformer_v1, wobert
 from .family import TABLE, Config, Family, Weight
 
@@ -18,21 +16,18 @@ _NOTE = "a RoFormer with a table of positions, since transformers' BERT has no {
 def _with_table(family: Family, **changes) -> Family:
     """Return a family of RoFormers with a table of positions in place of rotary ones."""
 
-    def fields(settings: Settings, vocabulary: Vocabulary) -> dict:
-        length = settings.values["max_position_embeddings"]
-        return {
-            **family.fields(settings, vocabulary),
-            "position_encoding": "learned",
-            "max_position_embeddings": length,
-        }
-
     def weights(config: Config) -> list[Weight]:
         shape = (config.max_position_embeddings, config.embedding_size or config.hidden_size)
         table = Weight("roformer.embeddings.position_embeddings.weight", wobert.POSITIONS, shape)
         return [table, *family.weights(config)]
 
     return replace(
-        family, fields=fields, weights=weights, positions=TABLE, tokenizer=wobert.FAMILY.tokenizer, **changes
+        family,
+        weights=weights,
+        fields={**family.fields, "position_encoding": "learned"},
+        positions=TABLE,
+        tokenizer=wobert.FAMILY.tokenizer,
+        **changes,
     )
 
 

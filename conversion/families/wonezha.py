@@ -3,13 +3,10 @@
 import numpy as np
 
 from ..errors import CheckpointError
-from ..folder.settings import Settings
-from ..folder.vocabulary import Vocabulary
 from ..formats.dtypes import cast
 from ..formats.source import Source
 from .bert_weights import bert_weights
 from .family import POOLER, RELATIVE, Config, Family, Weight
-from .wobert import bert_fields
 
 MAX_RELATIVE_POSITION = 64  # bert4keras' value; the files do not have it
 # Keras saves this table with the weights, although it is computed and never trained.
@@ -17,30 +14,19 @@ RELATIVE_POSITIONS = "bert/embeddings/relative_position_embeddings"
 TOLERANCE = 1e-4  # Keras' own table comes from angles in float32
 
 
-def fields(settings: Settings, vocabulary: Vocabulary) -> dict:
-    """Return the fields of a NEZHA without a pooler; bert_config.json may set its max_relative_position."""
-    return {
-        **bert_fields(settings, vocabulary),
-        "max_relative_position": settings.size("max_relative_position", MAX_RELATIVE_POSITION),
-        **FAMILY.end_ids(vocabulary.id_of),
-        "add_pooling_layer": False,
-        "architectures": ["NezhaForMaskedLM"],
-    }
-
-
 def weights(config: Config) -> list[Weight]:
     """Return every untied weight of NezhaForMaskedLM."""
     return bert_weights(config, config.hidden_size, "nezha")
 
 
-def computed(source: Source, settings: Settings) -> dict[str, str]:
+def computed(source: Source) -> dict[str, str]:
     """Return the table of relative positions, if the source has one, with its title in the summary."""
     if RELATIVE_POSITIONS not in source.entries:
         return {}
     return {RELATIVE_POSITIONS: "relative positions, which are computed"}
 
 
-def check_values(source: Source, settings: Settings) -> None:
+def check_values(source: Source, config: Config) -> None:
     """Raise CheckpointError if the source has a table of relative positions other than the one computed here."""
     entry = source.entries.get(RELATIVE_POSITIONS)
     if entry is None:
@@ -49,9 +35,8 @@ def check_values(source: Source, settings: Settings) -> None:
 
     from modeling_roformer.nezha import relative_position_embeddings
 
-    farthest = settings.size("max_relative_position", MAX_RELATIVE_POSITION)
-    head_dim = settings.values["hidden_size"] // settings.values["num_attention_heads"]
-    expected, _ = relative_position_embeddings(torch.arange(1)[None], head_dim, farthest)
+    head_dim = config.hidden_size // config.num_attention_heads
+    expected, _ = relative_position_embeddings(torch.arange(1)[None], head_dim, config.max_relative_position)
     found = cast(source.read(RELATIVE_POSITIONS), entry.dtype, "float64")
     if found.shape != expected.shape or not np.allclose(found, expected, rtol=0, atol=TOLERANCE):
         raise CheckpointError(
@@ -63,8 +48,8 @@ def check_values(source: Source, settings: Settings) -> None:
 FAMILY = Family(
     name="wonezha",
     title="WoNEZHA",
-    fields=fields,
     weights=weights,
+    fields={"max_relative_position": MAX_RELATIVE_POSITION, "add_pooling_layer": False},
     base="nezha",
     positions=RELATIVE,
     ends={"bos_token_id": None, "eos_token_id": None},

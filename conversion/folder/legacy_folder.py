@@ -20,6 +20,7 @@ CONFIGS = ("bert_config.json", "config.json")
 VOCABULARY = "vocab.txt"
 GENERATION_CONFIG = "generation_config.json"
 TOKENIZER = "tokenizer.json"  # the only vocabulary file of new versions of transformers
+TOKENIZER_CONFIG = "tokenizer_config.json"
 INDEX = ".index"
 TRANSFORMERS_HDF5 = "tf_model.h5"  # a copy of the model, saved by transformers' TensorFlow classes
 _DATA = re.compile(r"\.data-\d+-of-\d+$")  # at the end of the name of a TensorFlow checkpoint's data file

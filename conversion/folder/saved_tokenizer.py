@@ -6,11 +6,10 @@ from modeling_roformer.output.console import no_warnings, sentence_of
 from modeling_roformer.tokenization import RoFormerTokenizer
 
 from ..errors import CheckpointError
-from .legacy_folder import TOKENIZER
+from .legacy_folder import TOKENIZER, TOKENIZER_CONFIG
 from .settings import read_fields
 from .vocabulary import Vocabulary
 
-CONFIG = "tokenizer_config.json"
 # Classes, without "Fast", that split like this package's: into words, or into characters if there are no words.
 CLASSES = (
     "BertTokenizer",
@@ -31,8 +30,8 @@ def read_tokenizer(folder: Path) -> RoFormerTokenizer:
 
     Raises CheckpointError, one sentence, if it has another class or cannot be read.
     """
-    fields = read_fields(folder / CONFIG, default={}, encoding="utf-8")
-    _check_class(folder / CONFIG, fields)
+    fields = read_fields(folder / TOKENIZER_CONFIG, default={}, encoding="utf-8")
+    _check_class(folder / TOKENIZER_CONFIG, fields)
     try:
         with no_warnings("transformers.tokenization_utils_base"):  # that another class saved it, as is intended
             tokenizer = RoFormerTokenizer.from_pretrained(folder)

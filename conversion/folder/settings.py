@@ -50,9 +50,9 @@ class Settings:
     values: dict[str, int | float | str | None]
     ignored: dict[str, object]
 
-    def size(self, name: str, default: int) -> int:
-        """Return an ignored field, which only some families use, as a size; raise CheckpointError if it is not one."""
-        return default if self.ignored.get(name) is None else _size(self.path, self.ignored, name)
+    def size(self, name: str) -> int:
+        """Return an ignored field, which only some families use; raise CheckpointError if it is not a size."""
+        return _size(self.path, self.ignored, name)
 
 
 def read_fields(path: Path, default: dict | None = None, encoding: str = "utf-8-sig") -> dict:

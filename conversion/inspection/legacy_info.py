@@ -1,8 +1,8 @@
 """Describe a checkpoint of the original framework, by what `roformer convert` makes of it."""
 
 from ..checkpoints.checkpoint import Checkpoint
+from ..checkpoints.heads import AUTO, NONE
 from ..checkpoints.reading import read_checkpoint
-from ..checkpoints.task_layers import AUTO, NONE
 from ..errors import CheckpointError
 from ..folder.legacy_folder import LegacyFiles
 from ..formats.keras_bundle import KerasBundle

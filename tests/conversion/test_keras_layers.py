@@ -12,7 +12,7 @@ from helpers.legacy_checkpoints import copy_form, edit_config
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 
-from modeling_roformer.conversion.checkpoints.task_layers import HEADS
+from modeling_roformer.conversion.checkpoints.heads import HEADS
 from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.errors import CheckpointError
 from modeling_roformer.conversion.formats.keras_bundle import KerasBundle
@@ -168,9 +168,10 @@ def test_the_activation_is_unknown_if_a_layer_follows(tmp_path):
 
 
 def test_a_mask_that_the_file_tells_is_believed(tmp_path):
-    """The file's mask is used with any --family."""
+    """No --family changes the file's mask."""
     folder_with(tmp_path, "unilm", "best_model.h5")
-    convert(tmp_path / "legacy", tmp_path / "output", family="gpt", verify=True)
+    not_converted(tmp_path, "RoFormer-GPT", "UniLM's mask", family="gpt")
+    convert(tmp_path / "legacy", tmp_path / "output", family="roformer", verify=True)
     config = json.loads((tmp_path / "output" / "config.json").read_text())
     assert (config["architectures"], config["is_decoder"], config["prefix_lm"]) == (["RoFormerForCausalLM"], True, True)
     for path in (tmp_path / "legacy", tmp_path / "output"):

@@ -1,4 +1,4 @@
-"""The task layer that fine-tuning put on top of a bert4keras model, and the class that computes the same.
+"""The class of a model: the one that the configuration names, or the one for the task layer of a Keras model.
 
 One Dense is supported: over [CLS] as a classification head without a hidden layer (or with the pooler as its hidden
 layer), over the masked mean with one output as triplet matching, over every token as token classification. Its
@@ -9,33 +9,72 @@ Comments name the scripts whose checkpoints need a rule: `task_*.py` are the exa
 (https://github.com/bojone/bert4keras/tree/master/examples), and folders are those of tests/fixtures/keras.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import CheckpointError
-from ..families.family import BIDIRECTIONAL, MASKS, MODEL, UNILM, Family, Head, Weight, dense, extra
-from ..folder.settings import ACTIVATIONS, Settings
-from ..folder.vocabulary import Vocabulary
+from ..families.family import BIDIRECTIONAL, MASKS, Family, Weight, dense
+from ..families.training_state import MODEL, extra
+from ..folder.settings import ACTIVATIONS
 from ..formats.keras_layers import KerasLayer, KerasModel
 from ..formats.source import Source
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 AUTO, NONE = "auto", "none"
 CLASSIFICATION, TRIPLET, TOKENS = "classification", "triplet", "tokens"
 # The pooler's activation, which is bert4keras' argument with_pool: True means tanh.
 POOLERS = {"pooler": "tanh", "linear-pooler": "linear"}
+TASK = "task/"  # the scope of a head's variables in a checkpoint that this package exported
 HEADS = (AUTO, CLASSIFICATION, *POOLERS, TRIPLET, TOKENS, NONE)
 
 _OTHER = "other"  # a layer that the classes here do not support
 _POOLER = "bert/pooler/dense"
 _LANGUAGE_MODEL = "cls/predictions/"
-_CLASSES = {"roformer": "RoFormer", "bert": "Bert", "nezha": "Nezha"}  # prefixes of class names
 _BERTS = ("wobert", "wonezha")  # families whose pooler is BERT's, with tanh
 _SIMS = ("sim", "simbert")  # families whose pooler is linear and belongs to the family
 _OVER = {CLASSIFICATION: "over [CLS]", TRIPLET: "over the masked mean", TOKENS: "over every token"}
 # Classes of layers that do not show what they do, so --head must: bert4keras' examples pick [CLS] by a Lambda, and
 # tf.keras makes a SlicingOpLambda of `bert.output[:, 0]`. Files of weights alone have no classes ("").
 _UNKNOWN = ("", "Lambda", "TFOpLambda", "SlicingOpLambda", "Activation", "Softmax")
+
+
+# The supported model types, which are the prefixes of keys, and the prefixes of the names of their classes.
+CLASSES = {"roformer": "RoFormer", "bert": "Bert", "nezha": "Nezha"}
+
+
+def language_model(base: str, mask: str) -> str:
+    """Return the class of a language model with a mask."""
+    return f"{CLASSES[base]}{'ForMaskedLM' if mask == BIDIRECTIONAL else 'ForCausalLM'}"
+
+
+@dataclass(frozen=True)
+class Head:
+    """A task layer that fine-tuning put on a family's base model; it replaces the family's own head.
+
+    `architecture` is the class that has it; `title` its name in the summary; `weights` are its own weights; `fields`
+    its additional configuration fields. With `keeps_own` it is the family's own head in another class. `drops_prefix`
+    is the key prefix that every class but the bare model has.
+    """
+
+    architecture: str
+    title: str
+    weights: list[Weight] = field(default_factory=list)
+    fields: dict[str, object] = field(default_factory=dict)
+    keeps_own: bool = False
+    drops_prefix: str = ""
+
+    def weights_on(self, family: list[Weight]) -> list[Weight]:
+        """Return the weights of the model with this head, given those of the family with its own head."""
+        body = [weight for weight in family if self.keeps_own or not weight.key.startswith("cls.")]
+        own = {weight.variable for weight in self.weights}
+        body = [weight for weight in body if weight.variable not in own]
+        return [replace(weight, key=weight.key.removeprefix(self.drops_prefix)) for weight in body] + self.weights
 
 
 @dataclass(frozen=True)
@@ -68,28 +107,23 @@ class Task:
         has_task_layer = self.kind or self.left_out
         return [name for name in variables if not (has_task_layer and name.startswith(_POOLER))]
 
-    def head(
-        self, family: Family, mask: str | None, settings: Settings, vocabulary: Vocabulary, where: str
-    ) -> Head | None:
+    def head(self, family: Family, mask: str, width: int, where: str) -> Head | None:
         """Return the class, its configuration and its weights; None if the family's own class is right.
 
-        `mask` is the mask of the attention, None for the family's.
+        `mask` is the mask of the attention, and `width` that of the hidden states.
 
         Raises CheckpointError, which names the checkpoint as `where`, if no class of the family computes the same.
         """
-        classes, model = _CLASSES[family.base], family.base
-        fields = _mask_fields(family, mask, vocabulary)
+        classes, model = CLASSES[family.base], family.base
+        fields: dict[str, object] = {}
         # task_sentence_similarity_lcqmc.py with a RoFormer, and --head none: with_pool=True is tanh.
         if self.kind == "" and family.name in _SIMS and self.pooler_activation not in (None, "linear"):
             fields["pooler_activation"] = self.pooler_activation
         if self.kind == "" and not self.is_bare:  # task_seq2seq_autotitle.py has a UniLM mask
-            if not fields:
+            if not fields and mask == family.mask:
                 return None
-            title = "none: a language model" + (f" with {MASKS[mask]}" if mask is not None else "")
-            decodes = fields.get("is_decoder", family.name in _SIMS)
-            name = "RoFormerForCausalLM" if decodes else "RoFormerForMaskedLM"
-            return Head(name, title, fields=fields, keeps_own=True)
-        width = settings.values["hidden_size"]
+            name = language_model("roformer", mask)
+            return Head(name, f"none: a language model with {MASKS[mask]}", fields=fields, keeps_own=True)
         if self.kind == "":  # the encoder of SimCSE, and any model with --head none
             title, weights = "none: the encoder alone, without a language-model head", []
             if family.name in _BERTS and self.has_pooler and self.pooler_activation in (None, "tanh"):
@@ -155,15 +189,6 @@ class Task:
     def _dense(self, key: str, width: int) -> list[Weight]:
         kernel = Weight(f"{key}.weight", self.kernel, (width, self.classes), transpose=True)
         return [kernel, Weight(f"{key}.bias", self.bias, (self.classes,))]
-
-
-def _mask_fields(family: Family, mask: str | None, vocabulary: Vocabulary) -> dict[str, object]:
-    """Return the configuration fields for the mask, unless the family already sets them."""
-    if mask in (None, family.mask):
-        return {}
-    if mask == BIDIRECTIONAL:
-        return {"is_decoder": False, "prefix_lm": False}
-    return {"is_decoder": True, "eos_token_id": vocabulary.id_of("[SEP]"), "prefix_lm": mask == UNILM}
 
 
 def find_task(source: Source, choice: str = AUTO) -> Task:
@@ -335,3 +360,51 @@ def _activation(source: Source, layer: KerasLayer) -> str:
     if layer.activation not in ACTIVATIONS:
         raise CheckpointError(f"{source.path}: {layer.name} has the unsupported activation {layer.activation}")
     return ACTIVATIONS[layer.activation]
+
+
+def model_on_meta(config: PreTrainedConfig, architecture: str, path: Path) -> PreTrainedModel:
+    """Make the model that a configuration (the file `path`) names, on the meta device; only our classes and BERT's."""
+    import torch
+
+    from modeling_roformer.registration import public_names, registered_transformers
+
+    is_bert = isinstance(config, registered_transformers.BertConfig)
+    architecture_class = getattr(registered_transformers if is_bert else public_names, architecture, None)
+    if getattr(architecture_class, "config_class", None) is not type(config):
+        raise CheckpointError(
+            f"{path}: architectures names {architecture}, which is neither in modeling_roformer nor a BERT of "
+            "transformers"
+        )
+    with torch.device("meta"):
+        return architecture_class(config)
+
+
+def class_weights(family: Family, config: PreTrainedConfig, model: PreTrainedModel) -> list[Weight]:
+    """Return every untied weight of a class, with its variable in the original format.
+
+    A family's own weights have the names of its released checkpoints, and so do BERT's pooler and next-sentence head.
+    A task head is called `task/<key>`: bert4keras reads variables by name and ignores it, and `roformer convert` finds
+    it.
+    """
+    prefix, hidden = f"{model.base_model_prefix}.", config.hidden_size
+    known = [
+        *family.weights(config),
+        *dense(f"{prefix}pooler.dense", "bert/pooler/dense", hidden, hidden),
+        Weight("cls.seq_relationship.weight", "cls/seq_relationship/output_weights", (2, hidden)),
+        Weight("cls.seq_relationship.bias", "cls/seq_relationship/output_bias", (2,)),
+    ]
+    variables = {weight.key: weight for weight in known}
+    found = []
+    for key, tensor in model.state_dict().items():
+        if key in model.all_tied_weights_keys:
+            continue
+        weight = variables.get(key) or variables.get(prefix + key) or _task_weight(key, tuple(tensor.shape))
+        found.append(replace(weight, key=key))
+    return found
+
+
+def _task_weight(key: str, shape: tuple[int, ...]) -> Weight:
+    variable = TASK + key.replace(".", "/")
+    if key.endswith(".weight") and len(shape) == 2:
+        return Weight(key, f"{variable.removesuffix('weight')}kernel", shape[::-1], transpose=True)
+    return Weight(key, variable, shape)
