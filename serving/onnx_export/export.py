@@ -82,14 +82,22 @@ def export_onnx(
             import onnxscript  # noqa: F401, torch exports with it
         from modeling_roformer.registration import registered_transformers
 
+        from ..sentence_vectors import SentenceVectors
         from .graph import write_graph
-        from .sentence_vectors import SentenceVectors
+        from .sentence_vectors import ExportedVectors
 
         with named_when_unreadable(saved.folder):
             tokenizer = registered_transformers.AutoTokenizer.from_pretrained(saved.folder, local_files_only=True)
         model = load_model(saved)
-        if saved.pooling is not None:
-            model = SentenceVectors(model, saved.pooling)
+        if saved.prompts is not None:
+            vectors = SentenceVectors(saved.folder, model.config)
+            if any(saved.prompts.values()) and not vectors.pools_prompts:
+                raise ServingError(
+                    f"{saved.folder} makes vectors without the tokens of its prompts (include_prompt), which a graph "
+                    "does not tell from those of the text: compute them with `roformer embed`, or export without "
+                    "--vectors"
+                )
+            model = ExportedVectors(model, vectors)
 
         begin("exporting")
         (folder / "onnx").mkdir()
@@ -130,7 +138,7 @@ def export_onnx(
             texts=f"{len(sentences):,} texts {source}",
             agreements=agreements,
             word_level=word_level,
-            prompts={task: prompt for task in TASKS if saved.prompts and (prompt := saved.prompts.prompt_for(task))},
+            prompts={task: prompt for task in TASKS if saved.prompts and (prompt := saved.prompts[task])},
             note="its language model, which uses a cache, is left out" if saved.leaves_language_model else None,
             files=sorted([CARD, *(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())]),
             seconds=time.perf_counter() - started,

@@ -10,8 +10,8 @@ from modeling_roformer.model_cards.kinds import architecture_of, kind_of
 
 from ..errors import ServingError
 from ..model_folder import load_whole, named_when_unreadable, read_model_folder
-from ..pooling import check_model, pooling_of
-from ..prompts import Prompts, prompts_of
+from ..pooling import check_model, modules_of, pooling_of
+from ..prompts import prompts_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -27,17 +27,16 @@ class SavedModel:
     """A saved model that can be exported.
 
     `architecture` is the class to load: the class in config.json or, for RoFormer-Sim, the bare model without its
-    language model (`leaves_language_model`), whose pooled first token is the sentence vector. `pooling` is the kind of
-    vectors if the graph returns those, and the class is then the bare model. `prompts` belong before the texts of
-    vectors, and are not in the graph, which reads token ids.
+    language model (`leaves_language_model`), whose pooled first token is the sentence vector. If the graph returns
+    vectors, it is the bare model, and `prompts` are those of `prompts_of`. They belong before the texts, and are not in
+    the graph, which reads token ids.
     """
 
     folder: Path
     config: dict
     architecture: str
     leaves_language_model: bool = False
-    pooling: str | None = None
-    prompts: Prompts | None = None
+    prompts: dict[str, str] | None = None
 
 
 def saved_model(directory: str | Path, vectors: bool = False) -> SavedModel:
@@ -51,14 +50,7 @@ def saved_model(directory: str | Path, vectors: bool = False) -> SavedModel:
     architecture, leaves_language_model = _class_to_export(folder / "config.json", config)
     if vectors:
         bare = BARE.get(config["model_type"], "RoFormerModel")
-        pooling = pooling_of(folder, config)
-        prompts = prompts_of(folder, pooling)
-        if prompts and not prompts.pooled:
-            raise ServingError(
-                f"{folder} makes vectors without the tokens of its prompts (include_prompt), which a graph does not "
-                "tell from those of the text: compute them with `roformer embed`, or export without --vectors"
-            )
-        return SavedModel(folder, config, bare, pooling=pooling, prompts=prompts)
+        return SavedModel(folder, config, bare, prompts=prompts_of(folder))
     return SavedModel(folder, config, architecture, leaves_language_model)
 
 
@@ -92,7 +84,8 @@ def load_model(saved: SavedModel) -> PreTrainedModel:
     from modeling_roformer.registration import public_names, registered_transformers
 
     library = public_names if hasattr(public_names, saved.architecture) else registered_transformers
-    options = {} if saved.pooling in (None, "pooler") else {"add_pooling_layer": False}
+    needs_pooler = pooling_of(saved.config) == "pooler" and not modules_of(saved.folder)
+    options = {} if saved.prompts is None or needs_pooler else {"add_pooling_layer": False}
     with named_when_unreadable(saved.folder):
         model_class = getattr(library, saved.architecture)
     model = load_whole(model_class, saved.folder, dtype=torch.float32, **options)

@@ -12,8 +12,8 @@ from modeling_roformer.triplet_matching import AutoModelForTripletMatching
 
 from ..errors import ServingError
 from ..model_folder import load_whole, named_when_unreadable
-from ..pooling import pooling_of
-from ..prompts import Prompts, prompts_of
+from ..prompts import prompts_of
+from ..sentence_vectors import SentenceVectors
 from .abilities import MAX_LENGTH, Abilities, abilities_of
 
 # Maximum characters of a text per token that is read: English has about 5, Chinese 2. Longer texts are refused
@@ -82,14 +82,14 @@ class ServedModel:
         )
 
     @cached_property
-    def pooling(self) -> str:
-        """Pooling, as `pooling_of` returns it."""
-        return pooling_of(self._folder, self.model.config.to_dict())
+    def sentence_vectors(self) -> SentenceVectors:
+        """Vectors of texts, from the outputs of the bare model."""
+        return SentenceVectors(self._folder, self.model.config).to(self.model.device)
 
     @cached_property
-    def prompts(self) -> Prompts:
+    def prompts(self) -> dict[str, str]:
         """Prompts of the model, as `prompts_of` returns them."""
-        return prompts_of(self._folder, self.pooling)
+        return prompts_of(self._folder)
 
     @cached_property
     def is_chinese(self) -> bool:

@@ -7,8 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from ..errors import ServingError
-from ..pooling import pool
-from ..prompts import excluded_prompt_length
+from ..prompts import DEFAULT, prompt_length
 from .served_model import Reading, ServedModel
 
 
@@ -26,7 +25,7 @@ class Triplet:
 def vectors(
     served: ServedModel, texts: list[str], names: list[str], prompts: list[str] | None = None
 ) -> tuple[torch.Tensor, list[Reading]]:
-    """Return normalised vectors in float32, of shape (n, hidden_size), with the model's pooling.
+    """Return normalised vectors in float32, of shape (n, width), with the model's pooling.
 
     Texts are run one at a time, so that memory does not grow with their number.
 
@@ -34,7 +33,7 @@ def vectors(
         names: names of the texts in messages.
         prompts: a prompt before each text; the default is the prompt for texts that are neither queries nor documents.
     """
-    prompts = prompts or [served.prompts.default] * len(texts)
+    prompts = prompts or [served.prompts[DEFAULT]] * len(texts)
     readings = [
         served.read(prompt + served.checked(text, name), name=name)
         for prompt, text, name in zip(prompts, texts, names, strict=True)
@@ -42,9 +41,9 @@ def vectors(
     rows = []
     for reading, prompt in zip(readings, prompts, strict=True):
         ids = served.ids(reading)
-        prompt_length = excluded_prompt_length(served.tokenizer, served.prompts, prompt)
-        rows.append(pool(served.model.base_model(ids), torch.ones_like(ids), served.pooling, prompt_length))
-    normalised = F.normalize(torch.cat(rows).float().cpu(), dim=-1)
+        outputs, length = served.model.base_model(ids), prompt_length(served.tokenizer, prompt)
+        rows.append(served.sentence_vectors(outputs, ids, torch.ones_like(ids), length))
+    normalised = F.normalize(torch.cat(rows).cpu(), dim=-1)
     _check_finite(normalised.sum().item())
     return normalised, readings
 
@@ -94,7 +93,7 @@ def rank(served: ServedModel, query: str, cases: str) -> tuple[list[str], list[f
     """Rank the cases, one per line, by their cosine with the query: return cases, cosines, and what was read."""
     texts = [served.checked(query, "the query"), *served.checked_lines(cases, "the cases")]
     names = ["the query", *(f"case {i}" for i in range(1, len(texts)))]
-    prompts = [served.prompts.query, *[served.prompts.document] * (len(texts) - 1)]
+    prompts = [served.prompts["query"], *[served.prompts["document"]] * (len(texts) - 1)]
     rows, readings = vectors(served, texts, names, prompts)
     cosines, order = _cosines(rows).sort(descending=True, stable=True)
     return [texts[1 + i] for i in order.tolist()], cosines.tolist(), readings

@@ -1,24 +1,16 @@
 """The settings that differ from those of an earlier run, in words."""
 
 # Names of settings in messages, if they are not options of the same name.
-_NAMES = {
-    "texts": "texts",
-    "longest": "upper bound of the default --max-length",
-    "stated_length": "max_seq_length of the model",
-}
-# Settings that follow from others: they differ whenever one of those does.
-_FOLLOWS = {"stated_length": ("model", "max_length", "chunk")}
+_NAMES = {"texts": "texts", "longest": "upper bound of the default --max-length"}
 _DEFAULTS = {"sample_by": "line"}
-_NO_LIMIT = 10**9  # transformers writes 10**30 for a tokenizer without a maximum length
 
 
 def settings_that_differ(stored: dict, settings: dict) -> str:
     """Return the values that differ between the settings in a folder and those of this run; "" if none does."""
-    others = [name for name, value in settings.items() if stored.get(name) != value]
     return "; ".join(
-        "the model's files differ" if name == "model" else _difference(name, stored.get(name), settings[name])
-        for name in others
-        if not any(cause in others for cause in _FOLLOWS.get(name, ()))
+        "the model's files differ" if name == "model" else _difference(name, stored.get(name), value)
+        for name, value in settings.items()
+        if stored.get(name) != value
     )
 
 
@@ -32,6 +24,4 @@ def _words(name: str, value: object) -> str:
         return _DEFAULTS.get(name, "none")
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int) and value >= _NO_LIMIT:
-        return "no limit"
     return ", ".join(value) if isinstance(value, list) else str(value)

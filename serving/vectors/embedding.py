@@ -22,7 +22,7 @@ from modeling_roformer.output.device import device_of
 from modeling_roformer.output.progress import byte_progress
 
 from ..errors import ServingError
-from ..pooling import check_model, length_of_older_versions
+from ..pooling import check_model
 from .encoder import BATCH_TOKENS, MAX_LENGTH, Rows, TextEncoder, model_identity
 from .on_ray import compute_on_ray
 from .options import check_options, check_output, hash_of_paths
@@ -177,9 +177,6 @@ def embed(
             "sample_by": None if sample_by == "line" else sample_by,  # None in folders of older versions
             "overlap": overlap or None,
         }
-        if not stored or "stated_length" in stored:  # earlier versions did not compare it
-            has_default_length = max_length is None and chunk is None
-            settings["stated_length"] = length_of_older_versions(model) if has_default_length else None
         folder.check(stored, settings)
         folder.remove_unfinished()
         _check_readable_again(corpus, folder)
@@ -211,11 +208,7 @@ def embed(
             "device": device,
             "batch_tokens": batch_tokens,
         }
-        shard_file_arguments = {
-            "dtype": vector_dtype,
-            "keep_text": keep_text,
-            "chunks_in_ids": folder.has_chunks_in_ids(stored),
-        }
+        shard_file_arguments = {"dtype": vector_dtype, "keep_text": keep_text}
         make_encoder = partial(ShardEncoder, model, settings["model"], encoder_arguments, shard_file_arguments)
         missing = (_with_unique_ids(shard) for shard in read_shards(corpus, shard_size) if shard.name not in kept)
         if ray is None:

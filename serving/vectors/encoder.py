@@ -1,7 +1,6 @@
 """Vectors of texts from the hidden states of a saved model."""
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,8 @@ from modeling_roformer.saved_fields import MODEL_TYPES
 
 from ..errors import ServingError
 from ..model_folder import TOKENIZER_FILES, load_whole, named_when_unreadable, read_model_folder
-from ..pooling import SQRT, check_model, is_normalised, length_of_older_versions, pool, pooling_of
-from ..prompts import excluded_prompt_length, prompts_of
+from ..pooling import MODULES, PROMPTS, TRANSFORMER, check_model, length_of_older_versions, modules_of, pooling_of
+from ..prompts import prompt_length, prompts_of
 
 if TYPE_CHECKING:
     import torch
@@ -28,26 +27,20 @@ MAX_LENGTH = 8192
 # In the RuntimeErrors of torch for a CPU and for MPS; CUDA and XPU have a type of their own.
 _OUT_OF_MEMORY = ("you tried to allocate", "MPS backend out of memory")
 _TEXTS_PER_CALL = 256  # texts tokenized in a call: their ids are Python lists for a moment
-# Files of a saved model that determine its vectors.
+# Files of a saved model that determine its vectors, and those of sentence-transformers, which it reads with modules.
 _MODEL_FILES = ("config.json", *TOKENIZER_FILES, "tokenizer_config.json", "*.safetensors", "*.bin")
+_LIBRARY_FILES = (MODULES, PROMPTS, TRANSFORMER)
 
 
-def model_identity(folder: Path) -> str:
-    """Return the SHA-256 of a model's configuration, tokenizer and weights, and of its normalisation.
-
-    Its pooling and its prompts are included if they differ from those that a model has by default.
-    """
-    digest = hashlib.sha256()
-    pooling = pooling_of(folder, read_model_folder(folder))
-    if pooling in ("cls", SQRT):
-        digest.update(f"{pooling}\0".encode())
-    if is_normalised(folder):
-        digest.update(b"normalised\0")
-    if prompts := prompts_of(folder, pooling):
-        digest.update(json.dumps([prompts.query, prompts.document, prompts.pooled]).encode() + b"\0")
-    files = {path for pattern in _MODEL_FILES for path in folder.glob(pattern) if path.is_file()}  # a pipe never ends
-    for path in sorted(files):
-        digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
+def model_identity(directory: str | Path) -> str:
+    """Return the SHA-256 of the files of a model that determine its vectors: configuration, tokenizer, weights, and
+    the modules of sentence-transformers with their settings."""
+    digest, folder = hashlib.sha256(), check_model(directory)
+    files = {path for pattern in _MODEL_FILES for path in folder.glob(pattern)}
+    for _, place in modules_of(folder)[1:]:
+        files |= {*(folder / name for name in _LIBRARY_FILES), *(folder / place).glob("*")}
+    for path in sorted(path for path in files if path.is_file()):
+        digest.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode())
         with open(path, "rb") as file:
             hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()
@@ -58,7 +51,7 @@ class Rows:
     """Tokenized texts: a row for each text, or for each chunk of a text, with the text's id.
 
     `truncated` texts have `max_length` tokens or more. `chunks` are the numbers of chunks in their text, from 1. The
-    vectors leave out the first `prompt_length` tokens of each row, which belong to a prompt.
+    first `prompt_length` tokens of each row belong to a prompt.
     """
 
     ids: list[str]
@@ -78,8 +71,6 @@ class Rows:
 
 class TextEncoder:
     """Encoder of texts with a saved model.
-
-    The attribute `pooling` is the result of `pooling_of`.
 
     Args:
         directory: the model's folder.
@@ -111,9 +102,12 @@ class TextEncoder:
         batch_tokens: int = BATCH_TOKENS,
     ):
         folder = check_model(directory)
+        self.prompts = prompts_of(folder)
         import torch
 
         from modeling_roformer.registration import registered_transformers
+
+        from ..sentence_vectors import SentenceVectors
 
         self.device = device_of(device, ServingError)
         # The weights of heads are unused.
@@ -124,7 +118,7 @@ class TextEncoder:
             if is_ours:  # its loading refuses missing weights, and finds a pooler that config.json does not mention
                 model = registered_transformers.AutoModel.from_pretrained(folder, **options)
         if not is_ours:
-            unused = () if pooling_of(folder, read_model_folder(folder)) == "pooler" else ("pooler.",)
+            unused = () if pooling_of(read_model_folder(folder)) == "pooler" else ("pooler.",)
             model = load_whole(registered_transformers.AutoModel, folder, unused, **options)
         self.model = model.to(self.device).eval()
         config = self.model.config
@@ -138,10 +132,8 @@ class TextEncoder:
                 f"{folder} is a decoder (is_decoder): its tokens do not attend to later ones, so texts have no "
                 "vectors. Name an encoder"
             )
-        self.pooling = pooling_of(folder, config.to_dict())
-        self.prompts = prompts_of(folder, self.pooling)
-        self._is_normalised = self.pooling == "bi" or is_normalised(folder)
-        self.width = config.hidden_size
+        self._vectors = SentenceVectors(folder, config).to(self.device)
+        self.width = self._vectors.width
         self.overlap, self._option = overlap, "max_length" if overlap is None else "chunk"
         if overlap is not None:
             self.tokenizer.truncation_side = "right"  # or the last chunk of a text would be its first
@@ -164,11 +156,11 @@ class TextEncoder:
                 raise ServingError(f"{folder} has positions for {limit:,} tokens, fewer than {self._option}, {wanted}")
             return wanted
         longest = longest or 10**9
-        if self.pooling == "bi":
+        if self._vectors.pooling == "bi":
             return min(longest_input(self.tokenizer, None), limit or longest, longest)
         if (length := length_of_older_versions(folder)) is not None:
             return min(length, limit or longest, longest)
-        if self.pooling == "pooler":
+        if self._vectors.pooling == "pooler":
             positions = limit or longest
         return min(self.tokenizer.model_max_length, longest, positions)
 
@@ -196,22 +188,22 @@ class TextEncoder:
         Args:
             task: "document" or "query"; the model's prompt for it is put before each text, and before each chunk.
         """
-        prompt = self.prompts.prompt_for(task)
+        prompt = self.prompts[task]
         prompt_ids = self._encode([prompt], add_special_tokens=False)["input_ids"][0]
         self._check_room(len(prompt_ids))
-        prompt_length = excluded_prompt_length(self.tokenizer, self.prompts, prompt)
+        length = prompt_length(self.tokenizer, prompt)
         if self.overlap is not None:
-            return self._chunks(ids, texts, prompt_ids, prompt_length)
+            return self._chunks(ids, texts, prompt_ids, length)
         tokens = []
         for start in range(0, len(texts), _TEXTS_PER_CALL):
             prompted = [prompt + text for text in texts[start : start + _TEXTS_PER_CALL]]
             encoding = self._encode(prompted, truncation=True, max_length=self.max_length)
             tokens += [np.array(row, dtype=np.int32) for row in encoding["input_ids"]]
         truncated = sum(len(row) >= self.max_length for row in tokens)
-        return Rows(list(ids), list(texts), tokens, truncated, prompt_length=prompt_length)
+        return Rows(list(ids), list(texts), tokens, truncated, prompt_length=length)
 
-    def _chunks(self, ids: Sequence[str], texts: Sequence[str], prompt_ids: list[int], prompt_length: int) -> Rows:
-        rows = Rows([], [], [], 0, [], prompt_length)
+    def _chunks(self, ids: Sequence[str], texts: Sequence[str], prompt_ids: list[int], length: int) -> Rows:
+        rows = Rows([], [], [], 0, [], length)
         for id_, text in zip(ids, texts, strict=True):
             # One text at a time: the offsets of its tokens are Python objects.
             encoding = self._encode(
@@ -276,14 +268,12 @@ class TextEncoder:
     def _pooled(self, batch: Sequence[np.ndarray], prompt_length: int) -> "torch.Tensor":
         """Return the vectors of one batch on the device, in float32, of shape (len(batch), width)."""
         import torch
-        from torch.nn import functional as F
         from torch.nn.utils.rnn import pad_sequence
 
         ids = pad_sequence([torch.from_numpy(row).long() for row in batch], True, self.tokenizer.pad_token_id or 0)
         mask = pad_sequence([torch.ones(len(row), dtype=torch.long) for row in batch], True)
         ids, mask = ids.to(self.device), mask.to(self.device)
-        vectors = pool(self.model(ids, attention_mask=mask), mask, self.pooling, prompt_length).float()
-        return F.normalize(vectors, dim=-1) if self._is_normalised else vectors
+        return self._vectors(self.model(ids, attention_mask=mask), ids, mask, prompt_length)
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:

@@ -133,7 +133,7 @@ def rank(
             table = folder.read(name, record)
             column = table["vector"].combine_chunks()
             text_vectors = _normalised(column.flatten().to_numpy().reshape(-1, encoder.width))
-            starts = first_chunks(table, settings)
+            starts = first_chunks(table)
             table = table.drop_columns("vector")
             for start in range(0, len(queries), _QUERIES_PER_PRODUCT):
                 end = start + _QUERIES_PER_PRODUCT

@@ -7,9 +7,6 @@ when it is complete. Its metadata have the digest of its texts.
 `_run.parquet` has the same columns and no rows, so that readers of Parquet take the folder for one table: some of them
 read every file in it, whatever its name. The settings are JSON in its metadata, with a list of the finished shards and
 their SHA-256. No file has a path of the machine that made it.
-
-Version 0.2 wrote `run.json`. Earlier versions had no column `chunk`: the id of chunk 2 of the text `x` was `x#2`. If
-such a version began a folder, its other shards are written in the same way.
 """
 
 import hashlib
@@ -33,7 +30,7 @@ with needs_extra("embed", ServingError):
     import pyarrow.parquet
 
 SETTINGS_FILE = "_run.parquet"
-_OLD_SETTINGS_FILE = "run.json"
+_OLD_SETTINGS_FILE = "run.json"  # of the first versions
 VECTOR_DTYPES = ("float32", "float16")
 # Keys in the metadata of Parquet.
 _DIGEST_KEY = b"modeling_roformer.texts"
@@ -65,22 +62,29 @@ class VectorFolder:
 
     def settings(self) -> dict | None:
         """Read the settings; return None if the folder is missing or empty."""
-        place = self.path / SETTINGS_FILE if (self.path / SETTINGS_FILE).exists() else self.path / _OLD_SETTINGS_FILE
+        place = self.path / SETTINGS_FILE
         try:
-            if place.name == SETTINGS_FILE:
-                text = (pyarrow.parquet.read_schema(place).metadata or {}).get(_SETTINGS_KEY, b"")
-            else:
-                text = place.read_bytes()
-            return json.loads(text)
+            schema = pyarrow.parquet.read_schema(place)
+            settings = json.loads((schema.metadata or {}).get(_SETTINGS_KEY, b""))
+            is_old = settings.get("chunk") and "chunk" not in schema.names  # ids had the numbers of chunks
         except FileNotFoundError:
-            if self.path.is_dir() and any(not path.name.endswith(_UNFINISHED_SUFFIX) for path in self.path.iterdir()):
+            names = {path.name for path in self.path.iterdir()} if self.path.is_dir() else set()
+            if all(name.endswith(_UNFINISHED_SUFFIX) for name in names):
+                return None
+            is_old = _OLD_SETTINGS_FILE in names
+            if not is_old:
                 raise ServingError(
                     f"{self.path} has other files but no {SETTINGS_FILE}, so it is not a folder of vectors: name "
                     "another, or restore that file if it was one"
                 ) from None
-            return None
         except (ValueError, pyarrow.ArrowException):
             raise ServingError(f"{place} is damaged: restore a copy, or embed the texts into a new folder") from None
+        if is_old:
+            raise ServingError(
+                f"{self.path} holds vectors in a format of earlier versions, which is not read: embed the texts again "
+                "into a new folder"
+            )
+        return settings
 
     def check(self, stored: dict, settings: dict) -> None:
         """Raise ServingError if the folder has vectors, and its settings, `stored`, differ from `settings`."""
@@ -105,18 +109,10 @@ class VectorFolder:
         # Without a row group: `datasets` refuses an empty one.
         pyarrow.parquet.ParquetWriter(sink, columns.with_metadata(metadata)).close()
         write_whole(self.path / SETTINGS_FILE, sink.getvalue().to_pybytes())
-        (self.path / _OLD_SETTINGS_FILE).unlink(missing_ok=True)
 
     def files(self) -> list[Path]:
         """Return the files of the shards on disk, in the order of the input."""
         return sorted(path for path in self.path.glob(f"*{PARQUET}") if _SHARD.fullmatch(path.name))
-
-    def has_chunks_in_ids(self, stored: dict) -> bool:
-        """Return whether the ids in the shards end in the number of the chunk, given the settings in the folder."""
-        if not stored.get("chunk") or not self.files():
-            return False
-        place = self.path / SETTINGS_FILE
-        return not place.exists() or "chunk" not in pyarrow.parquet.read_schema(place).names
 
     def width(self) -> int:
         """Return the number of dimensions of the vectors."""
@@ -147,25 +143,18 @@ class VectorFolder:
         return table is not None and (table.schema.metadata or {}).get(_DIGEST_KEY) == shard.digest.encode()
 
 
-def first_chunks(table: pyarrow.Table, settings: dict) -> np.ndarray | None:
+def first_chunks(table: pyarrow.Table) -> np.ndarray | None:
     """Return the rows of a shard where a text begins, or None if the texts were not split into chunks."""
-    if not settings.get("chunk"):
-        return None
-    if "chunk" in table.column_names:
-        return np.flatnonzero(table["chunk"].to_numpy() == 1)
-    return np.flatnonzero([id_.endswith("#1") for id_ in table["id"].to_pylist()])
+    return np.flatnonzero(table["chunk"].to_numpy() == 1) if "chunk" in table.column_names else None
 
 
-def shard_file(
-    shard: Shard, rows: Rows, vectors: np.ndarray, dtype: str, keep_text: bool, chunks_in_ids: bool = False
-) -> bytes:
+def shard_file(shard: Shard, rows: Rows, vectors: np.ndarray, dtype: str, keep_text: bool) -> bytes:
     """Return the content of a shard's file.
 
     Args:
         rows: of the shard's texts.
         vectors: float32 of shape (len(rows.ids), width).
         dtype: of the stored vectors, one of `VECTOR_DTYPES`.
-        chunks_in_ids: write the numbers of chunks as earlier versions did; see `VectorFolder.has_chunks_in_ids`.
 
     Raises:
         ServingError: a vector is not finite, or not in `dtype`.
@@ -174,13 +163,9 @@ def shard_file(
     with np.errstate(over="ignore"):
         values = vectors.astype(dtype)
     check_finite(values, rows.names, f"it exceeds {dtype}, so store with --vector-dtype float32")
-    ids, numbers = rows.ids, {}
-    if chunks_in_ids:
-        ids = [f"{id_}#{number}" for id_, number in zip(ids, rows.chunks, strict=True)]
-    elif rows.chunks is not None:
-        numbers = {"chunk": pyarrow.array(rows.chunks, pyarrow.int32())}
+    numbers = {} if rows.chunks is None else {"chunk": pyarrow.array(rows.chunks, pyarrow.int32())}
     columns = {
-        "id": pyarrow.array(ids, pyarrow.string()),
+        "id": pyarrow.array(rows.ids, pyarrow.string()),
         **numbers,
         "vector": pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(values.reshape(-1)), values.shape[1]),
     }

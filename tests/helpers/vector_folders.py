@@ -1,6 +1,5 @@
-"""Folders of vectors: their settings, and the formats of older versions."""
+"""Folders of vectors, and their settings."""
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -41,41 +40,6 @@ def write_settings(folder: Path, settings: dict | str) -> None:
     text = settings if isinstance(settings, str) else json.dumps(settings)
     schema = pyarrow.parquet.read_schema(folder / "_run.parquet")
     pyarrow.parquet.ParquetWriter(folder / "_run.parquet", schema.with_metadata({SETTINGS: text})).close()
-
-
-def with_run_json(folder: Path) -> Path:
-    """Convert a folder of vectors to the format that had its settings in `run.json`; return that file."""
-    path = folder / "run.json"
-    path.write_text(json.dumps(read_settings(folder), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    (folder / "_run.parquet").unlink()
-    return path
-
-
-def with_chunks_in_ids(folder: Path) -> None:
-    """Convert a folder of chunks to the format of version 0.3: no column `chunk`, and ids as `texts.txt:1#2`."""
-    settings = read_settings(folder)
-    for path in shards_of(folder):
-        table = pyarrow.parquet.read_table(path)
-        chunks = zip(table["id"].to_pylist(), table["chunk"].to_pylist(), strict=True)
-        vectors = table["vector"].combine_chunks()
-        columns = {
-            "id": pyarrow.array([f"{id_}#{number}" for id_, number in chunks]),
-            "vector": pyarrow.FixedSizeListArray.from_arrays(vectors.flatten(), vectors.type.list_size),
-            **({"text": table["text"]} if "text" in table.column_names else {}),
-        }
-        compression = {"id": "zstd", "text": "zstd", "vector.list.element": "none"}
-        pyarrow.parquet.write_table(
-            pyarrow.table(columns).replace_schema_metadata(table.schema.metadata),
-            path,
-            row_group_size=len(table),
-            compression=compression,
-            use_dictionary=False,
-            write_statistics=False,
-        )
-        settings["shards"][path.name]["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    schema = pyarrow.parquet.read_schema(path)
-    settings = {SETTINGS: json.dumps(settings, indent=2, ensure_ascii=False)}
-    pyarrow.parquet.ParquetWriter(folder / "_run.parquet", schema.with_metadata(settings)).close()
 
 
 class Killed(BaseException):

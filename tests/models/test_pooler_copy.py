@@ -6,8 +6,6 @@ from safetensors.torch import load_file, save_file
 
 from modeling_roformer import RoFormerModel
 from modeling_roformer.conversion.sentence_transformers_files import write_sentence_transformers_files
-from modeling_roformer.serving.model_folder import read_model_folder
-from modeling_roformer.serving.pooling import check_model, pooling_of
 
 
 def test_the_copy_is_of_the_pooler_saved_last(tmp_path):
@@ -28,7 +26,6 @@ def test_a_model_without_a_pooler_leaves_no_copy_of_an_earlier_one(tmp_path):
     write_sentence_transformers_files(tmp_path)
     RoFormerModel(small_config()).save_pretrained(tmp_path)
     assert not (tmp_path / "2_Dense").exists() and not (tmp_path / "modules.json").exists()
-    assert pooling_of(check_model(with_vocabulary(tmp_path)), read_model_folder(tmp_path)) == "mean"
 
 
 def test_a_trained_dense_stays_without_a_pooler(tmp_path):
@@ -40,8 +37,3 @@ def test_a_trained_dense_stays_without_a_pooler(tmp_path):
     RoFormerModel(small_config()).save_pretrained(tmp_path)
     assert torch.equal(load_file(path)["linear.weight"], trained["linear.weight"])
     assert (tmp_path / "modules.json").exists()
-
-
-def with_vocabulary(folder):
-    (folder / "vocab.txt").write_text("[UNK]\n")
-    return folder

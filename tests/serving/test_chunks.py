@@ -14,7 +14,7 @@ import torch
 from helpers import command_line
 from helpers.messages import assert_states, refused
 from helpers.small_texts import TEXTS
-from helpers.vector_folders import contents, read_vectors, shards_of, with_chunks_in_ids, with_run_json
+from helpers.vector_folders import contents, read_vectors, shards_of
 from transformers import AutoModel, AutoTokenizer
 
 from modeling_roformer.serving.errors import ServingError
@@ -220,31 +220,6 @@ def test_an_id_may_end_like_that_of_a_chunk(saved, tmp_path):
     assert (read_vectors(tmp_path / "out")[0], numbers_of(tmp_path / "out")) == (expected[0], expected[3])
     (matches,) = rank("旋转", tmp_path / "out", model=saved("word")).matches
     assert sorted(match.id for match in matches) == ["a", "a#1", "a#1#1"] and matches[0].id == "a#1#1"
-
-
-@pytest.mark.parametrize("keep_text", [False, True])
-@pytest.mark.parametrize("version", ["0.3", "0.2"])
-def test_a_folder_with_chunks_in_ids_is_read_and_finished_so(saved, articles, tmp_path, keep_text, version):
-    """The result is that of a folder that was never stopped, in the older format."""
-    out, options = tmp_path / "out", {"sample_by": "document", "chunk": 16, "overlap": 4, "shard_size": 1}
-    embed(saved("word"), articles, out, keep_text=keep_text, **options)
-    ranked = rank("旋转", out, model=saved("word")).matches[0]
-    with_chunks_in_ids(out)
-    whole = contents(out)
-    ids = read_vectors(out)[0]
-    assert ids[0] == f"{NAMES[0]}#1" and "chunk" not in pyarrow.parquet.read_table(out).column_names
-    found = rank("旋转", out, model=saved("word")).matches[0]
-    expected = [(f"{match.id}#{match.chunk}", None, match.cosine) for match in ranked]
-    assert [(match.id, match.chunk, match.cosine) for match in found] == expected
-    if version == "0.2":
-        with_run_json(out)
-    for lost in ("000001.parquet", "000003.parquet"):
-        (out / lost).unlink()
-    assert embed(saved("word"), articles, out, keep_text=keep_text, **options).kept == 2
-    assert contents(out) == whole
-    (articles / "z.txt").write_text(LONG[0], encoding="utf-8")
-    embed(saved("word"), articles, out, keep_text=keep_text, **options)
-    assert read_vectors(out)[0] == [*ids, *(id_.replace("a.txt", "z.txt") for id_ in ids if "a.txt" in id_)]
 
 
 def test_a_chunk_without_a_finite_vector_is_named(saved, tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ import pytest
 import transformers
 from helpers.messages import assert_states, refused
 from helpers.small_texts import TEXTS
-from helpers.vector_folders import contents, killed_after, read_settings, read_vectors, shards_of, with_run_json
+from helpers.vector_folders import SETTINGS, contents, killed_after, read_settings, read_vectors, shards_of
 from safetensors.numpy import load_file, save_file
 
 from modeling_roformer.data import DataError
@@ -184,13 +184,24 @@ def test_readers_take_the_folder_for_one_table(saved, texts, tmp_path, keep_text
     assert not [path.name for path in out.iterdir() if path.suffix != ".parquet"]
 
 
-def test_a_run_begun_with_run_json_resumes(saved, texts, tmp_path):
+@pytest.mark.parametrize("version", ["run.json", "chunks in ids"])
+def test_a_folder_of_an_earlier_version_is_refused(saved, run, texts, tmp_path, version):
+    """It had its settings in run.json, or ids such as `texts.txt:1#2` and no column of chunks."""
     out = tmp_path / "out"
-    embed(saved("word"), texts, out, shard_size=4)
+    embed(saved("word"), texts, out, chunk=8)
+    settings = json.dumps(read_settings(out))
+    if version == "run.json":
+        (out / "_run.parquet").unlink()
+        (out / "run.json").write_text(settings)
+    else:
+        schema = pyarrow.schema([("id", pyarrow.string()), ("vector", pyarrow.list_(pyarrow.float32(), 24))])
+        schema = schema.with_metadata({SETTINGS: settings})
+        pyarrow.parquet.ParquetWriter(out / "_run.parquet", schema).close()
     before = contents(out)
-    with_run_json(out)
-    (out / "000001.parquet").unlink()
-    assert embed(saved("word"), texts, out, shard_size=4).kept == 2
+    error_of(run, saved("word"), texts, out, "--chunk", 8, states=[out, "earlier versions", "new folder"])
+    code, stdout, err = run("rank", "今天", out)
+    assert (code, stdout, err.count("\n")) == (1, "", 1)
+    assert_states(err, out, "earlier versions", "new folder")
     assert contents(out) == before
 
 
@@ -451,12 +462,9 @@ def test_rows_without_a_text_are_left_out_and_counted(saved, run, tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b'{"model": ', b"\xff\xfe"])
-@pytest.mark.parametrize("name", ["_run.parquet", "run.json"])
-def test_a_damaged_run_is_named(saved, run, texts, tmp_path, content, name):
-    out = tmp_path / "out"
+def test_a_damaged_run_is_named(saved, run, texts, tmp_path, content):
+    out, name = tmp_path / "out", "_run.parquet"
     embed(saved("word"), texts, out)
-    if name == "run.json":
-        with_run_json(out)
     (out / name).write_bytes(content)
     before = contents(out)
     error_of(run, saved("word"), texts, out, states=[out / name, "damaged"])

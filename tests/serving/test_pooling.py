@@ -1,14 +1,16 @@
-"""The pooling that a folder of sentence-transformers states, in `roformer embed` and on the page."""
+"""The modules that a folder of sentence-transformers lists, in `roformer embed` and on the page."""
 
 import json
 import shutil
+import subprocess
 import sys
 
 import numpy as np
 import pytest
 import torch
-from helpers.messages import refused
-from helpers.vector_folders import read_settings, write_settings
+from helpers.messages import assert_states, refused
+from helpers.vector_folders import read_vectors
+from safetensors.torch import load_file, save_file
 
 import modeling_roformer  # noqa: F401
 from modeling_roformer.conversion.converter import convert
@@ -16,7 +18,6 @@ from modeling_roformer.conversion.word_embeddings import initialise_words
 from modeling_roformer.serving.errors import ServingError
 from modeling_roformer.serving.page.served_model import ServedModel
 from modeling_roformer.serving.page.similarity import vectors
-from modeling_roformer.serving.vectors import embed
 from modeling_roformer.serving.vectors.encoder import TextEncoder, model_identity
 
 sentence_transformers = pytest.importorskip("sentence_transformers")
@@ -46,8 +47,20 @@ OLDER_CLS = {"word_embedding_dimension": 32, "pooling_mode_cls_token": True, "po
 OLDER_MEAN = {"word_embedding_dimension": 32, "pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}
 SHORT_TOKENIZER = {"model_max_length": 20}
 HIDDEN_STATES = {"text": {"method": "forward", "method_output_name": ["hidden_states", 0]}}
-ONLY_ENCODER = '[{"type": "x.Transformer", "path": "0_Transformer"}]'
-WITHOUT_FOLDER = '[{"type": "x.Pooling", "path": "gone"}]'
+ENCODER = {"type": "sentence_transformers.models.Transformer", "path": ""}
+
+
+def listed(kind, path):
+    """Return the content of a list of modules: the encoder, and another."""
+    return json.dumps([ENCODER, {"type": kind, "path": path}])
+
+
+ONLY_ENCODER = json.dumps([ENCODER])
+FOREIGN = listed("os.path.Pooling", "1_Pooling")
+OUTSIDE = listed("sentence_transformers.models.Pooling", "../1_Pooling")
+ROUTES = listed("sentence_transformers.models.Router", "1_Pooling")
+MEAN = listed("sentence_transformers.models.Pooling", "1_Pooling")
+WITHOUT_FOLDER = listed("sentence_transformers.models.Pooling", "gone")
 SIM = list  # the modules of RoFormer-Sim: its encoder, [CLS], and its pooler as a Dense
 
 # The model, its modules, and its files: JSON fields to set, the whole text, or None for no file.
@@ -58,6 +71,19 @@ SAME_VECTORS = {
     "mean of length 1": ("word", pooling("mean", modules.Normalize()), {}),
     "cls of length 1": ("word", pooling("cls", modules.Normalize()), {}),
     "sqrt of length 1": ("word", pooling("mean_sqrt_len_tokens", modules.Normalize()), {}),
+    "max": ("word", pooling("max"), {}),
+    "weighted mean": ("word", pooling("weightedmean"), {}),
+    "last token": ("word", pooling("lasttoken"), {}),
+    "mean and max": ("word", pooling(("mean", "max")), {}),
+    "Dense": ("word", pooling("mean", modules.Dense(24, 8)), {}),
+    "Dense and length 1": ("word", pooling("cls", modules.Dense(24, 8), modules.Normalize()), {}),
+    "LayerNorm": ("word", pooling("mean", modules.LayerNorm(24)), {}),
+    "normalised tokens": ("word", normalised_tokens, {}),
+    "normalised before pooling": ("word", normalised_before_pooling, {}),
+    "normalised before Dense": ("sim", normalised_before_dense, {}),
+    "residual Dense": ("sim", SIM, {"2_Dense/config.json": {"use_residual": True}}),
+    # sentence-transformers takes tanh for an activation of another package.
+    "activated Dense": ("sim", SIM, {"2_Dense/config.json": {"activation_function": "somewhere.Identity"}}),
     "older field of cls": ("word", pooling("mean"), {POOLING: json.dumps(OLDER_CLS)}),
     "older field of mean": ("word", pooling("cls"), {POOLING: json.dumps(OLDER_MEAN)}),
     "sim": ("sim", SIM, {}),
@@ -75,9 +101,13 @@ SAME_VECTORS = {
 }
 # The same, and the facts of the refusal.
 REFUSED = {
-    "max": ("word", pooling("max"), {}, ["SentenceTransformer", "max"]),
-    "mean and max": ("word", pooling(("mean", "max")), {}, ["SentenceTransformer", "mean", "max"]),
-    "Dense": ("word", pooling("mean", modules.Dense(32, 8)), {}, ["SentenceTransformer", "Dense"]),
+    "no pooling": (
+        "word",
+        lambda model: [model[0]],
+        {},
+        ["sentence_transformers.base.modules.transformer.Transformer"],
+    ),
+    "tokens that are no text's": ("word", pooling("mean", modules.LSTM(24, 8)), {}, []),
     "truncated vectors": (
         "word",
         pooling("mean"),
@@ -105,27 +135,11 @@ REFUSED = {
         ["do_lower_case"],
     ),
     "first hidden states": ("word", pooling("mean"), {BERT: {"modality_config": HIDDEN_STATES}}, ["modality_config"]),
-    "cls of a triplet matcher": ("bi", pooling("cls"), {}, ["cls"]),
-    "a number as pooling": ("word", pooling("cls"), {POOLING: '{"pooling_mode": [1]}'}, ["by 1"]),
-    "normalised tokens": ("word", normalised_tokens, {}, ["Normalize", "mean"]),
-    "normalised before pooling": ("word", normalised_before_pooling, {}, ["Normalize", "mean"]),
-    "normalised elsewhere": (
-        "word",
-        pooling("mean", modules.Normalize(module_output_name="elsewhere")),
-        {},
-        ["Normalize"],
-    ),
-    "normalised before Dense": ("sim", normalised_before_dense, {}, ["Normalize"]),
-    "residual Dense": ("sim", SIM, {"2_Dense/config.json": {"use_residual": True}}, ["Dense"]),
-    "Dense of tokens": ("sim", SIM, {"2_Dense/config.json": {"module_input_name": "token_embeddings"}}, ["Dense"]),
-    "Dense to elsewhere": ("sim", SIM, {"2_Dense/config.json": {"module_output_name": "elsewhere"}}, ["Dense"]),
-    # sentence-transformers takes tanh for an activation of another package.
-    "activated Dense": (
-        "sim",
-        SIM,
-        {"2_Dense/config.json": {"activation_function": "somewhere.Identity"}},
-        ["Dense"],
-    ),
+    "a number as pooling": ("word", pooling("cls"), {POOLING: '{"pooling_mode": [1]}'}, ["1"]),
+    "a module of another package": ("word", pooling("mean"), {"modules.json": FOREIGN}, ["os.path.Pooling"]),
+    "a module outside the folder": ("word", pooling("mean"), {"modules.json": OUTSIDE}, ["../1_Pooling"]),
+    "two routes": ("word", pooling("mean"), {"modules.json": ROUTES}, ["sentence_transformers.models.Router"]),
+    "Dense of another width": ("word", pooling("mean", modules.Dense(32, 8)), {}, ["1x24", "32x8"]),
     "damaged Dense": ("sim", SIM, {"2_Dense/model.safetensors": "damaged"}, []),
     "damaged length": ("word", pooling("mean"), {BERT: "["}, []),
     "no encoder": ("word", pooling("mean"), {"modules.json": ONLY_ENCODER}, []),
@@ -164,41 +178,43 @@ def folder_of(saved, tmp_path):
     return folder_of
 
 
+def change(path, **fields):
+    """Change fields of a file."""
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | fields), encoding="utf-8")
+
+
 def on_page(folder):
     with torch.no_grad():
         return vectors(ServedModel(folder), TEXTS, TEXTS)[0].numpy()
 
 
-def hide_library(monkeypatch):
-    """Make the import of sentence-transformers fail, as where it is not installed."""
-    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-
-
 @pytest.mark.parametrize("case", SAME_VECTORS)
-def test_vectors_are_those_of_sentence_transformers_with_and_without_the_library(folder_of, monkeypatch, case):
+def test_vectors_are_those_of_sentence_transformers(folder_of, case):
     folder = folder_of(*SAME_VECTORS[case])
     expected = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
     found = TextEncoder(folder, device="cpu")(TEXTS)
     np.testing.assert_allclose(found, expected, atol=4e-6, rtol=1e-6)
-    hide_library(monkeypatch)
-    np.testing.assert_array_equal(TextEncoder(folder, device="cpu")(TEXTS), found)
     if BERT not in SAME_VECTORS[case][2]:  # the page reads longer texts
         lengths = np.linalg.norm(expected, axis=1, keepdims=True)
         np.testing.assert_allclose(on_page(folder), expected / lengths, atol=2e-6)
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_vectors_that_cannot_be_made_are_refused_with_and_without_the_library(folder_of, monkeypatch, case):
+def test_vectors_that_cannot_be_made_are_refused(folder_of, case):
     *arguments, facts = REFUSED[case]
     folder = folder_of(*arguments)
-    # The file that is damaged or, if it can be read, the list of modules.
-    file = {"damaged Dense": "2_Dense", "damaged length": BERT}.get(case, "modules.json")
-    with refused(ServingError, folder / file, *facts) as with_library:
+    # The module that cannot be loaded, or the list of modules.
+    files = {"damaged Dense": "2_Dense", "damaged length": BERT, "a number as pooling": "1_Pooling"}
+    files["module without a folder"] = "gone"
+    with refused(ServingError, folder / files.get(case, "modules.json"), *facts):
         TextEncoder(folder)
-    hide_library(monkeypatch)
-    with refused(ServingError) as without_library:
-        TextEncoder(folder)
-    assert str(without_library.value) == str(with_library.value)
+
+
+def test_a_matcher_normalises_what_its_modules_make(folder_of):
+    folder = folder_of("bi", pooling("max"), {})
+    expected = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(TextEncoder(folder, device="cpu")(TEXTS), expected, atol=2e-6)
 
 
 def test_a_model_in_a_subfolder_is_refused(folder_of):
@@ -223,53 +239,62 @@ def pooled(saved, tmp_path):
     return pooled
 
 
-def test_another_pooling_is_another_model(pooled, tmp_path):
-    """Vectors of before are not completed with those of another pooling."""
-    mean = pooled("mean")
-    before = model_identity(mean)
-    other = shutil.copytree(mean, tmp_path / "other")
-    (other / "modules.json").unlink()
-    assert model_identity(other) == before  # the mean is what a folder without the file has
-    assert model_identity(pooled("mean", modules.Normalize())) != before
-    for mode in ("cls", "mean_sqrt_len_tokens"):
-        (mean / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": mode}))
-        assert model_identity(mean) != before
-    # Of length 1, both means are the same.
-    assert model_identity(pooled("mean_sqrt_len_tokens", modules.Normalize())) == model_identity(
-        pooled("mean", modules.Normalize())
-    )
+def test_every_file_of_the_modules_belongs_to_the_model(pooled):
+    """Vectors of before are not completed with those of other modules."""
+    folder = pooled("mean", modules.Dense(24, 8))
+    found = {model_identity(folder)}
+    weights = load_file(folder / "2_Dense" / "model.safetensors")
+    save_file({name: weight * 2 for name, weight in weights.items()}, folder / "2_Dense" / "model.safetensors")
+    found.add(model_identity(folder))
+    change(folder / POOLING, pooling_mode="cls")
+    found.add(model_identity(folder))
+    change(folder / BERT, max_seq_length=20)
+    found.add(model_identity(folder))
+    change(folder / "config_sentence_transformers.json", prompts={"query": "查询："})
+    found.add(model_identity(folder))
+    (folder / "modules.json").write_text(MEAN)
+    found.add(model_identity(folder))
+    (folder / "modules.json").unlink()
+    found.add(model_identity(folder))
+    assert len(found) == 7
 
 
-def test_a_trained_dense_is_refused(saved, tmp_path):
+def test_a_trained_dense_makes_the_vectors(saved, tmp_path):
     """Training with sentence-transformers changes the Dense, and leaves the model's own pooler as it was."""
     model = sentence_transformers.SentenceTransformer(str(saved("sim")), device="cpu")
     with torch.no_grad():
         model[2].linear.weight.mul_(2)
     model.save(str(tmp_path / "trained"))
-    with refused(ServingError, tmp_path / "trained" / "modules.json", "Dense", "pooler", "SentenceTransformer"):
-        TextEncoder(tmp_path / "trained")
+    found = TextEncoder(tmp_path / "trained", device="cpu")(TEXTS)
+    np.testing.assert_allclose(found, model.encode(TEXTS), atol=2e-6)
+    assert np.abs(found - TextEncoder(saved("sim"), device="cpu")(TEXTS)).max() > 0.01
 
 
-def test_vectors_with_another_stated_length_are_not_mixed(pooled, tmp_path):
-    folder, texts = pooled("mean"), tmp_path / "texts.txt"
-    statement = folder / "sentence_bert_config.json"
-    statement.write_text('{"max_seq_length": 40}')
-    texts.write_text("今天天气非常好，" * 20 + "\n", encoding="utf-8")
-    embed(folder, texts, tmp_path / "vectors")
-    assert embed(folder, texts, tmp_path / "vectors").kept == 1
-    statement.write_text('{"max_seq_length": 20}')
-    with refused(ServingError, tmp_path / "vectors", "max_seq_length", 40, 20):
-        embed(folder, texts, tmp_path / "vectors")
-    settings = read_settings(tmp_path / "vectors")
-    del settings["stated_length"]
-    write_settings(tmp_path / "vectors", settings)  # as of earlier versions
-    assert embed(folder, texts, tmp_path / "vectors").kept == 1
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["word", "sim", "bi"])
+def test_the_library_is_needed_only_for_modules(saved, tmp_path, kind):
+    """Without it, a model without modules has the same vectors; one with modules is refused in a sentence."""
+    folder = shutil.copytree(saved(kind), tmp_path / "model")
+    (folder / "modules.json").unlink(missing_ok=True)
+    expected = TextEncoder(folder, device="cpu")(TEXTS)
+    code = "import sys\nsys.modules['sentence_transformers'] = None\nfrom roformer_command import main\nmain()"
+    command = [sys.executable, "-c", code, "embed", "model", "texts.txt", "vectors"]
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(read_vectors(tmp_path / "vectors")[1], expected, atol=1e-6)
+    (folder / "modules.json").write_text(MEAN)
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    done = subprocess.run([*command[:-1], "others"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
+    assert_states(done.stderr, "sentence_transformers", "pip install '.[sentence-transformers]'")
 
 
-def test_the_page_reads_the_pooling_only_for_vectors(pooled):
+def test_the_page_loads_the_modules_only_for_vectors(pooled):
     folder = pooled("max")
+    (folder / "modules.json").write_text(ROUTES)
     served = ServedModel(folder)
-    with refused(ServingError, folder / "modules.json", "max"):
+    with refused(ServingError, folder / "modules.json", "sentence_transformers.models.Router"):
         vectors(served, TEXTS, TEXTS)
 
 
@@ -280,5 +305,4 @@ def test_a_new_vocabulary_or_a_conversion_keeps_the_pooling(pooled, tmp_path):
     expected = TextEncoder(folder, device="cpu")(TEXTS)
     for name in ("new", "converted"):
         found = TextEncoder(tmp_path / name, device="cpu")
-        assert found.pooling == "cls"
         np.testing.assert_allclose(found(TEXTS), expected, atol=2e-6)

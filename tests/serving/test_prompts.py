@@ -1,25 +1,22 @@
 """Prompts of sentence-transformers: `roformer embed`, `rank`, `export-onnx --vectors` and the page compute what its
 `encode_document`, `encode_query` and `encode` do."""
 
+import hashlib
 import json
-import os
 import shutil
-import socket
 
 import numpy as np
 import pytest
-import torch
 from helpers.messages import assert_states, refused
 from helpers.small_texts import TEXTS
 from helpers.vector_folders import contents, read_vectors
-from transformers.modeling_outputs import BaseModelOutput
 
 from modeling_roformer.serving.errors import ServingError
 from modeling_roformer.serving.onnx_export import export_onnx
 from modeling_roformer.serving.page import similarity
 from modeling_roformer.serving.page.served_model import ServedModel
-from modeling_roformer.serving.pooling import pool
-from modeling_roformer.serving.prompts import FILE, Prompts, prompts_of
+from modeling_roformer.serving.pooling import PROMPTS as FILE
+from modeling_roformer.serving.prompts import prompts_of
 from modeling_roformer.serving.vectors import embed, rank
 from modeling_roformer.serving.vectors.encoder import TextEncoder, model_identity
 
@@ -90,18 +87,6 @@ def test_vectors_are_those_of_encode_query_and_encode_document(prompted, prompts
         np.testing.assert_allclose(encoder(texts, "query"), model.encode_query(texts), atol=2e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("mode", ["mean", "cls", "mean_sqrt_len_tokens"])
-def test_texts_of_which_all_tokens_are_left_out(mode):
-    """With a text, a prompt may have fewer tokens than alone."""
-    torch.manual_seed(0)
-    states, mask = torch.randn(6, 6, 8), (torch.arange(6) <= torch.arange(6)[:, None]).long()
-    for left_out in range(6):
-        features = {"token_embeddings": states, "attention_mask": mask, "prompt_length": left_out}
-        expected = modules.Pooling(8, mode, include_prompt=False)(features)["sentence_embedding"]
-        found = pool(BaseModelOutput(last_hidden_state=states), mask, mode, left_out)
-        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
-
-
 def test_embed_and_rank_are_encode_document_and_encode_query(prompted, tmp_path):
     folder = prompted(PROMPTS, "mean", include_prompt=False)
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
@@ -139,21 +124,13 @@ def test_each_chunk_has_the_prompt(prompted, tmp_path):
         assert not (tmp_path / "other").exists()
 
 
-def test_prompts_are_a_part_of_the_model(prompted, saved, tmp_path, monkeypatch):
-    """Vectors without prompts are resumed as before, and others are not mixed with them."""
+def test_vectors_of_other_prompts_are_not_mixed(prompted, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
-    folder = prompted({"query": "", "document": ""}, include_prompt=False)
-    before = model_identity(folder)
-    change(folder / FILE, prompts={"query": None, "similar": "比较："})
-    assert model_identity(folder) == before
-    (folder / FILE).unlink()
-    assert model_identity(folder) == before
+    folder = prompted({"document": "查询："})
     embed(folder, "texts.txt", "out", shard_size=4)
     whole = contents(tmp_path / "out")
-    others = [({"query": "查询："}, True), ({"document": "查询："}, True), (PROMPTS, True), (PROMPTS, False)]
-    identities = {model_identity(prompted(prompts, include_prompt=pooled)) for prompts, pooled in others}
-    assert len(identities - {before}) == 4
+    change(folder / FILE, prompts=PROMPTS)
     with refused(ServingError, "out", "model's files"):
         embed(folder, "texts.txt", "out", shard_size=4)
     with refused(ServingError, "out", "prompted"):
@@ -161,25 +138,14 @@ def test_prompts_are_a_part_of_the_model(prompted, saved, tmp_path, monkeypatch)
     assert contents(tmp_path / "out") == whole
 
 
-def test_the_identity_of_a_model_without_prompts_is_that_of_0_3(saved):
-    """SHA-256 of its files, as version 0.3 wrote it into folders of vectors."""
-    import hashlib
-
+def test_the_identity_of_a_model_without_modules(saved):
+    """SHA-256 of its files, as folders of vectors hold it."""
     found, names = hashlib.sha256(), ("config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt")
     folder = saved("word")
     paths = sorted([*(folder / name for name in names), *folder.glob("tokenizer.json")])
     for path in paths:
         found.update(f"{path.name}\0{path.stat().st_size}\0".encode() + path.read_bytes())
     assert model_identity(folder) == found.hexdigest()
-
-
-def test_sockets_and_pipes_are_no_files_of_a_model(saved, tmp_path):
-    """Reading a pipe would never end, and a socket cannot be opened."""
-    folder = shutil.copytree(saved("word"), tmp_path / "model")
-    before = model_identity(folder)
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(os.path.relpath(folder / "more.bin"))  # a path of at most 108 bytes
-        assert model_identity(folder) == before
 
 
 def test_a_default_prompt(prompted):
@@ -193,7 +159,7 @@ def test_a_default_prompt(prompted):
     model, encoder = theirs(folder), TextEncoder(folder, device="cpu")
     np.testing.assert_allclose(encoder(TEXTS), model.encode_document(TEXTS), atol=2e-6)
     change(folder / FILE, default_prompt_name="similar", prompts={"similar": ""})
-    assert prompts_of(folder, "mean") == Prompts()
+    assert not any(prompts_of(folder).values())
 
 
 @pytest.mark.parametrize(
@@ -218,20 +184,17 @@ def test_without_modules_the_file_is_not_read(prompted):
     folder = prompted(PROMPTS)
     (folder / "modules.json").unlink()
     np.testing.assert_allclose(TextEncoder(folder, device="cpu")(TEXTS), theirs(folder).encode(TEXTS), atol=2e-6)
-    assert not prompts_of(folder, "mean")
+    assert not any(prompts_of(folder).values())
 
 
-def test_a_pooler_takes_prompts_but_cannot_leave_them_out(saved, tmp_path):
+@pytest.mark.parametrize("include_prompt", [True, False])
+def test_prompts_of_a_dense(saved, tmp_path, include_prompt):
     folder = shutil.copytree(saved("sim"), tmp_path / "sim")
     change(folder / FILE, prompts=PROMPTS)
+    change(folder / "1_Pooling" / "config.json", include_prompt=include_prompt)
     model, encoder = theirs(folder), TextEncoder(folder, device="cpu")
     np.testing.assert_allclose(encoder(TEXTS), model.encode_document(TEXTS), atol=2e-6)
     np.testing.assert_allclose(encoder(TEXTS, "query"), model.encode_query(TEXTS), atol=2e-6)
-    change(folder / "1_Pooling" / "config.json", include_prompt=False)
-    with refused(ServingError, folder / FILE, "include_prompt"):
-        TextEncoder(folder, device="cpu")
-    change(folder / FILE, prompts={})
-    TextEncoder(folder, device="cpu")
 
 
 @pytest.mark.parametrize("include_prompt", [True, False])

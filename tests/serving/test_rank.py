@@ -15,7 +15,7 @@ import pytest
 from helpers.command_line import ROFORMER
 from helpers.messages import assert_states, refused
 from helpers.small_texts import TEXTS
-from helpers.vector_folders import read_settings, with_run_json, write_settings
+from helpers.vector_folders import read_settings, write_settings
 from safetensors.numpy import load_file, save_file
 from transformers import AutoTokenizer
 
@@ -111,12 +111,6 @@ def error_of(run, vectors, query=QUERY, *options, states) -> None:
     code, out, err = run("rank", query, vectors, *options)
     assert code == 1 and out == "" and err.count("\n") == 1, (code, out, err)
     assert_states(err, *states)
-
-
-def test_a_folder_of_version_0_2_is_ranked(run, vectors):
-    expected = run("rank", QUERY, vectors)
-    with_run_json(vectors)
-    assert expected[0] == 0 and run("rank", QUERY, vectors) == expected
 
 
 def swap(a, b):
