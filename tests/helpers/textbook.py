@@ -4,7 +4,7 @@ import unicodedata
 import warnings
 from functools import cache
 
-from helpers.paths import REPOSITORY
+from helpers.tokenizer_files import FIXTURES, WORD_VOCABULARY
 from hypothesis import strategies as st
 
 with warnings.catch_warnings():
@@ -12,12 +12,8 @@ with warnings.catch_warnings():
     import jieba
 
 
-FIXTURES = REPOSITORY / "tests" / "fixtures" / "tokenization"
 USER_DICT = (FIXTURES / "user_dict.txt").read_text(encoding="utf-8").splitlines()
-VOCABULARY = {
-    entry: number for number, entry in enumerate((FIXTURES / "vocab.txt").read_text(encoding="utf-8").split("\n")[:-1])
-}
-ENTRIES = {entry: number for entry, number in VOCABULARY.items() if entry.split() == [entry]}
+ENTRIES = {entry: number for entry, number in WORD_VOCABULARY.items() if entry.split() == [entry]}
 
 
 @cache

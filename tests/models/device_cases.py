@@ -214,13 +214,3 @@ def test_generation_of_a_translation(device):
     model = model.to(NAME)
     model.tie_weights()
     assert model.generate(**to_device(inputs), max_new_tokens=4, num_beams=2).tolist() == expected.tolist()
-
-
-@torch.no_grad()
-def test_waits_of_a_generated_word(device):
-    model = small_model("RoFormerForCausalLM", is_decoder=True).to(NAME)
-    ids = torch.tensor([[5, 6, 7]]).to(NAME)
-    cache = model(ids, use_cache=True).past_key_values
-    device.waits.clear()
-    model(ids[:, :1], past_key_values=cache)
-    assert device.waits.total() == 1, device.waits

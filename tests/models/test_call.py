@@ -1,14 +1,13 @@
-"""One call of a model: what it is given is checked before anything is computed, and one object says what was read."""
-
-from dataclasses import FrozenInstanceError
+"""One call of a model: its arguments are checked before anything is computed, and read into one object."""
 
 import pytest
 import torch
 from helpers.messages import refused
+from helpers.packed_kernel import pack_any_padding
 from helpers.small_models import small_config
 
 import modeling_roformer as ours
-from modeling_roformer.call import Call
+from modeling_roformer.call import read_call
 
 IDS = torch.tensor([[2, 7, 8, 3], [2, 9, 3, 0]])
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
@@ -50,7 +49,14 @@ def test_no_batch_of_tokens(name, inputs, facts):
         ({"input_ids": IDS, "token_type_ids": MASK[:, :3]}, ("token_type_ids", (2, 3), (2, 4))),
         ({"input_ids": IDS, "position_ids": MASK - 1}, ("position_ids", -1)),
         ({"input_ids": IDS, "position_ids": MASK[:1, :3]}, ("position_ids", (1, 3), (2, 4))),
-        ({"input_ids": IDS, "attention_mask": MASK[:, :3]}, ("attention_mask", (2, 3), (2, 4))),
+        *(
+            ({"input_ids": IDS, "attention_mask": torch.zeros(shape)}, ("attention_mask", shape, (2, 4)))
+            for shape in ((2, 3), (2, 5), (1, 4), (4,), (2, 4, 4))
+        ),
+        *(
+            ({"input_ids": IDS, "position_ids": torch.zeros(shape, dtype=torch.long)}, ("position_ids", shape, (2, 4)))
+            for shape in ((2, 3), (3, 4), (4,), (2, 4, 1))
+        ),
     ],
 )
 @pytest.mark.parametrize("name", ["RoFormerModel", "NezhaModel"])
@@ -61,65 +67,22 @@ def test_values_out_of_range(name, inputs, facts):
         model(**{"attention_mask": MASK, **inputs})
 
 
-@pytest.fixture
-def calls(monkeypatch):
-    """The calls that models read, in order."""
-    read, calls = ours.model.read_call, []
-
-    def keep(*arguments, **options):
-        calls.append(read(*arguments, **options))
-        return calls[-1]
-
-    monkeypatch.setattr("modeling_roformer.model.read_call", keep)
-    return calls
-
-
-@torch.no_grad()
-def test_a_mask_that_masks_nothing_is_left_out(calls):
-    model = make_model("RoFormerModel")
-    model(IDS, attention_mask=torch.ones_like(IDS))
-    model(IDS, attention_mask=MASK)
-    assert [call.attention_mask is None for call in calls] == [True, False]
-
-
 @pytest.mark.parametrize(
-    ("mask", "options", "is_packed"),
+    ("mask", "options", "is_masked", "is_packed"),
     [
-        (MASK, {}, True),
-        (MASK.flip(1), {}, False),  # a text begins with padding, which heads read
-        (MASK, {"unpad_inputs": False}, False),
-        (MASK, {"output_hidden_states": True}, False),
-        (MASK, {"output_attentions": True}, False),
-        (torch.ones_like(MASK), {}, False),
+        (MASK, {}, True, True),
+        (MASK.flip(1), {}, True, False),  # a text begins with padding, which heads read
+        (MASK, {"unpad_inputs": False}, True, False),
+        (torch.ones_like(MASK), {}, False, False),
     ],
 )
-@torch.no_grad()
-def test_padding_is_left_out_where_nothing_reads_it(mask, options, is_packed, calls, monkeypatch):
-    monkeypatch.setattr("modeling_roformer.call.is_faster_packed", lambda *arguments: True)
-    make_model("RoFormerModel")(IDS, attention_mask=mask, **options)
-    assert (calls[0].packing is not None) == is_packed
-
-
-@torch.no_grad()
-def test_positions_continue_after_cached_tokens(calls):
-    model = make_model("RoFormerModel", is_decoder=True)
-    cache = model(IDS, use_cache=True).past_key_values
-    model(IDS[:, :2], past_key_values=cache)
-    assert [call.position_ids.tolist() for call in calls] == [[[0, 1, 2, 3]], [[4, 5]]]
-    assert calls[1].cache is cache
-
-
-@torch.no_grad()
-def test_a_call_for_attentions_is_eager_and_leaves_the_config_alone(calls):
+def test_padding_is_left_out_where_nothing_reads_it(mask, options, is_masked, is_packed, monkeypatch):
+    pack_any_padding(monkeypatch)
     model = make_model("RoFormerModel")
-    model(IDS, output_attentions=True)
-    assert calls[0].config._attn_implementation == "eager" and model.config._attn_implementation == "sdpa"
-
-
-def test_a_call_is_not_changed_after_it_was_read():
-    call = Call(small_config())
-    with pytest.raises(FrozenInstanceError):
-        call.attention_mask = MASK
+    call = read_call(model, input_ids=IDS, attention_mask=mask, options={}, **options)
+    assert (call.attention_mask is not None, call.packing is not None) == (is_masked, is_packed)
+    model.encoder.layer[0]._orig_mod = True  # as in what torch.compile returns: new lengths would compile it again
+    assert read_call(model, input_ids=IDS, attention_mask=mask, options={}, **options).packing is None
 
 
 @torch.no_grad()
@@ -136,6 +99,12 @@ def test_input_embeddings_of_another_class_compute_padded_texts():
     assert torch.equal(model(IDS, attention_mask=MASK).last_hidden_state, expected)
 
 
+@pytest.mark.parametrize("shape", [(2, 1, 4, 1), (2, 1, 4, 3), (3, 1, 4, 4), (2, 3, 4, 4)])
+def test_a_mask_of_pairs_is_as_wide_as_the_keys(shape):
+    with refused(ValueError, "attention_mask", shape, (2, 1, 4, 4)):
+        make_model("RoFormerModel")(IDS, attention_mask=torch.ones(shape))
+
+
 @torch.no_grad()
 def test_a_mask_covers_the_cached_tokens():
     model = make_model("RoFormerModel", is_decoder=True)
@@ -143,18 +112,3 @@ def test_a_mask_covers_the_cached_tokens():
     with refused(ValueError, "attention_mask", (2, 2), (2, 6)):
         model(IDS[:, :2], attention_mask=MASK[:, :2], past_key_values=cache)
     assert cache.get_seq_length() == 4
-
-
-def test_a_mask_of_pairs_is_as_wide_as_the_keys():
-    with refused(ValueError, "attention_mask", (2, 1, 4, 1), (2, 1, 4, 4)):
-        make_model("RoFormerModel")(IDS, attention_mask=torch.ones(2, 1, 4, 1))
-
-
-@torch.no_grad()
-def test_padding_is_kept_where_layers_are_compiled_one_by_one(calls, monkeypatch):
-    """Each new set of lengths would compile them again."""
-    monkeypatch.setattr("modeling_roformer.call.is_faster_packed", lambda *arguments: True)
-    model = make_model("RoFormerModel")
-    model.encoder.layer[0]._orig_mod = True  # as in what torch.compile returns
-    model(IDS, attention_mask=MASK)
-    assert calls[0].packing is None

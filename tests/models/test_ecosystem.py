@@ -9,9 +9,8 @@ import transformers
 from accelerate import FullyShardedDataParallelPlugin
 from accelerate.utils.fsdp_utils import fsdp2_prepare_auto_wrap_policy
 from cases import DECODERS, NO_DROPOUT, make_ids, make_variant
-from helpers.messages import refused
 from helpers.seq2seq_models import marian_and_ours
-from helpers.small_models import small_config, small_model
+from helpers.small_models import small_config
 from helpers.versions import reference_from
 from peft import LoraConfig, PeftModel, PrefixTuningConfig, get_peft_model
 from torch.distributed.device_mesh import init_device_mesh
@@ -155,22 +154,6 @@ def test_prefixes_of_translation_models_are_marians():
     assert outputs[0][1] == outputs[1][1]
 
 
-@pytest.mark.parametrize(
-    ("head", "task"),
-    [
-        ("ForSequenceClassification", "SEQ_CLS"),
-        ("ForTokenClassification", "TOKEN_CLS"),
-        ("ForQuestionAnswering", "QUESTION_ANS"),
-        ("Model", "FEATURE_EXTRACTION"),
-    ],
-)
-@pytest.mark.parametrize("family", ["RoFormer", "Nezha"])
-def test_prefixes_of_encoders_are_refused(family, head, task):
-    model = get_peft_model(small_model(family + head), PrefixTuningConfig(task_type=task, num_virtual_tokens=5))
-    with refused(ValueError, "encoder", "prefix tuning", "LoRA"):
-        model(input_ids=make_ids(2, 12), attention_mask=torch.ones_like(make_ids(2, 12)))
-
-
 # Where weights lie (accelerate).
 
 
@@ -244,9 +227,6 @@ def test_a_sharded_model_trains_alike(variant, mesh):
             losses[-1].append(loss.item())
     assert losses[0][2] < losses[0][0]
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
-
-
-# Training.
 
 
 # Half precision.

@@ -61,10 +61,15 @@ def test_by_the_whole_compiler(variant):
     assert_agrees(model, lambda batch: compiled(**batch)[0], 2e-4)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("head", ["ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"])
-def test_heads_are_exported(head):
-    model, batch = make_exported("plain", head), make_batch()
+SLOW_HEADS = ["ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"]
+
+
+@pytest.mark.parametrize(
+    ("variant", "head"),
+    [("plain decoder", "ForCausalLM"), *(pytest.param("plain", x, marks=pytest.mark.slow) for x in SLOW_HEADS)],
+)
+def test_heads_are_exported(variant, head):
+    model, batch = make_exported(variant, head), make_batch()
     dynamic = {name: {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO} for name in batch}
     program = torch.export.export(model, (), batch, dynamic_shapes=dynamic).module()
     assert_agrees(model, lambda batch: program(**batch)[0])
@@ -100,13 +105,6 @@ def test_exported_angles_are_exact_at_any_position():
     program = torch.export.export(Angles(), (position_ids,))
     assert torch.ops.aten.cos.default not in {node.target for node in program.graph.nodes}
     assert torch.equal(program.module()(position_ids), Angles()(position_ids))
-
-
-def test_a_decoder_is_exported_without_its_cache():
-    model, batch = make_exported("plain decoder", "ForCausalLM"), make_batch()
-    dynamic = {name: {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO} for name in batch}
-    program = torch.export.export(model, (), batch, dynamic_shapes=dynamic).module()
-    assert_agrees(model, lambda batch: program(**batch)["logits"])
 
 
 def test_a_model_that_unpads_is_exported_as_one_that_does_not():

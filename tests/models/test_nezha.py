@@ -339,9 +339,6 @@ def test_the_pooler_is_left_out_on_request(tmp_path, said):
     torch.testing.assert_close(outputs.last_hidden_state, model(make_ids(1, 9)).last_hidden_state)
 
 
-# Calls
-
-
 # Heads
 
 

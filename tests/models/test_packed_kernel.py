@@ -209,22 +209,6 @@ def test_other_attention_is_computed_as_without_the_kernel(fields, batch, monkey
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(
-    "asked",
-    [
-        {"output_attentions": True},
-        {"output_hidden_states": True},
-        {"unpad_inputs": False},
-        {"use_cache": True},
-    ],
-)
-def test_padding_is_computed_where_rows_are_needed(asked, monkeypatch):
-    calls = use_packed_kernel(monkeypatch)
-    make_model(is_decoder=True).to(HALF)(**BATCHES["padded"], **{"use_cache": False, **asked})
-    assert not calls
-
-
-@torch.no_grad()
 @pytest.mark.parametrize("argument", [{"is_causal": False}, {"position_bias": torch.zeros(1, dtype=HALF)}])
 def test_arguments_of_sdpa_are_left_to_it(argument, monkeypatch):
     model, batch = make_model(**DECODER).to(HALF), flatten([TEXTS[1], TEXTS[3]])
@@ -347,6 +331,10 @@ def test_older_versions_of_torch_have_no_kernel(kernel_of_torch):
 @pytest.mark.parametrize(
     ("fields", "dtype", "dropout", "found"),
     [
+        *(
+            ({"_attn_implementation": name}, HALF, 0.0, None)
+            for name in ("eager", "flex_attention", "flash_attention_2")
+        ),
         ({}, HALF, 0.0, HALF),
         ({}, torch.float16, 0.0, torch.float16),
         ({}, torch.float32, 0.0, None),
@@ -357,9 +345,11 @@ def test_older_versions_of_torch_have_no_kernel(kernel_of_torch):
         ({"attention_type": "linear"}, HALF, 0.0, None),
     ],
 )
-def test_the_kernel_takes_half_precision_without_dropout(fields, dtype, dropout, found, monkeypatch):
+def test_the_kernel_takes_half_precision_without_dropout_in_place_of_sdpa(fields, dtype, dropout, found, monkeypatch):
     use_packed_kernel(monkeypatch)
-    config, (hidden_states, _) = small_model(**fields).config, on_gpu(dtype)
+    config, (hidden_states, _) = small_model().config, on_gpu(dtype)
+    for name, value in fields.items():
+        setattr(config, name, value)
     assert packed_dtype(config, hidden_states, dropout) is found
 
 
@@ -375,14 +365,6 @@ def test_gradients_of_wide_heads_are_left_to_sdpa_where_it_does_not_take_flash_a
     lacks = capability in [(8, 6), (8, 7), (8, 9), (12, 0), (12, 1)] and width in (200, 224)
     with torch.set_grad_enabled(needs_gradients):
         assert packed_dtype(config, hidden_states, 0.0) is (None if lacks and needs_gradients else HALF)
-
-
-@pytest.mark.parametrize("implementation", ["eager", "flex_attention", "flash_attention_2"])
-def test_the_kernel_takes_the_place_of_sdpa_only(implementation, monkeypatch):
-    use_packed_kernel(monkeypatch)
-    config, (hidden_states, _) = small_model().config, on_gpu()
-    config._attn_implementation = implementation
-    assert packed_dtype(config, hidden_states, 0.0) is None
 
 
 @pytest.mark.parametrize(("dtype", "found"), [(HALF, HALF), (torch.float16, torch.float16)])

@@ -117,13 +117,6 @@ def test_flash_attention_gets_all_texts_in_one_call(way, is_decoder, monkeypatch
     assert (found - expected).float().pow(2).mean().sqrt() < 0.05
 
 
-def test_flash_attention_refuses_the_prefixes_of_several_texts(monkeypatch):
-    model = small_model(**DECODER, prefix_lm=True).bfloat16()
-    model.config._attn_implementation, _ = use_varlen_attention(monkeypatch)
-    with refused(ValueError, "attn_implementation", "prefix_lm"):
-        model(**flatten(names=ENDS))
-
-
 def test_flash_attention_reads_no_lengths_that_are_given(monkeypatch):
     model = small_model().bfloat16()
     model.config._attn_implementation, _ = use_varlen_attention(monkeypatch)

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from cases import make_ids
 from helpers.messages import refused
 from helpers.paths import REPOSITORY
 from helpers.small_models import small_config, small_model
@@ -29,10 +30,6 @@ def make_model(encoding, head=RoFormerModel, **fields):
     if encoding == "learned":  # RoFormer-V2's initialisation is too small for a wrong row to show
         torch.nn.init.normal_(model.base_model.embeddings.position_embeddings.weight, std=0.3)
     return model
-
-
-def make_ids(b=2, s=12):
-    return torch.randint(5, 90, (b, s), generator=torch.Generator().manual_seed(1))
 
 
 def equation_4(i, width):
@@ -64,7 +61,7 @@ def test_sinusoidal_positions_are_exact_in_half_precision():
     model = make_model("sinusoidal", embedding_size=10).to(torch.bfloat16)
     added = model.embeddings.position_embeddings(torch.tensor([[1500]]))
     torch.testing.assert_close(added[0, 0].tolist(), equation_4(1500, 10), atol=1e-6, rtol=0)
-    assert model(make_ids()).last_hidden_state.dtype == torch.bfloat16
+    assert model(make_ids(2, 12)).last_hidden_state.dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
@@ -89,7 +86,7 @@ def test_learned_is_bert(implementation):
 
 
 def test_without_positions_order_does_not_matter():
-    ids, order = make_ids(), torch.randperm(12, generator=torch.Generator().manual_seed(3))
+    ids, order = make_ids(2, 12), torch.randperm(12, generator=torch.Generator().manual_seed(3))
     with torch.no_grad():
         differences = {
             encoding: (model(ids).last_hidden_state[:, order] - model(ids[:, order]).last_hidden_state).abs().max()
@@ -98,13 +95,6 @@ def test_without_positions_order_does_not_matter():
         }
     assert differences.pop("none") < 1e-5
     assert min(differences.values()) > 0.1
-
-
-def make_decoder(encoding, **fields):
-    model = make_model(encoding, RoFormerForCausalLM, is_decoder=True, **fields)
-    model.generation_config.eos_token_id = None
-    model.generation_config.pad_token_id = 0
-    return model
 
 
 def test_a_table_that_is_missing_or_has_no_place_is_named(tmp_path):
@@ -121,7 +111,7 @@ def test_a_table_that_is_missing_or_has_no_place_is_named(tmp_path):
 
 
 def test_texts_longer_than_the_table_are_refused():
-    model, decoder = make_model("learned"), make_decoder("learned")
+    model, decoder = make_model("learned"), make_model("learned", RoFormerForCausalLM, is_decoder=True)
     computed = []
     model.embeddings.word_embeddings.register_forward_hook(lambda *args: computed.append(args))
     facts = 25, "max_position_embeddings", 24
@@ -185,4 +175,4 @@ def test_a_pytorch_folder_keeps_its_table(tmp_path):
     loaded = AutoModelForMaskedLM.from_pretrained(tmp_path / "model")
     assert loaded.config.max_position_embeddings == LONGEST
     with torch.no_grad():
-        torch.testing.assert_close(loaded(make_ids()).logits, model(make_ids()).logits)
+        torch.testing.assert_close(loaded(make_ids(2, 12)).logits, model(make_ids(2, 12)).logits)

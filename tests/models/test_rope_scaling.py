@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from cases import EAGER, LINEAR, make_ids
 from helpers.messages import refused
 from helpers.small_models import small_model
 from transformers import LlamaConfig
@@ -13,15 +14,12 @@ from modeling_roformer import RoFormerForCausalLM
 from modeling_roformer.rotary import attention_factor, scaled_inverse_frequencies
 
 HEAD_DIM = 16
+IDS = make_ids(1, 50)
 TYPES = {
     "linear": {"rope_type": "linear", "factor": 4.0},
     "dynamic": {"rope_type": "dynamic", "factor": 4.0, "original_max_position_embeddings": 16},
     "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
 }
-
-
-def make_ids(b=1, s=50):
-    return torch.randint(5, 90, (b, s), generator=torch.Generator().manual_seed(1))
 
 
 def expected_frequencies(name, length, theta=10000.0):
@@ -83,34 +81,27 @@ def test_heads_of_two_dimensions(name):
     model = small_model(rope_parameters=TYPES[name], hidden_size=4)
     [found] = scaled_inverse_frequencies(model.config, 50, torch.device("cpu")).flatten().tolist()
     assert found == {"linear": 0.25, "dynamic": 1.0, "yarn": 1.0}[name]
-    assert model(make_ids()).last_hidden_state.isfinite().all()
+    assert model(IDS).last_hidden_state.isfinite().all()
 
 
-@pytest.mark.parametrize("name", TYPES)
-@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
-def test_set_after_loading_is_the_same_as_from_the_start(name, implementation):
-    model = small_model(attn_implementation=implementation)
-    expected = small_model(rope_parameters=TYPES[name], attn_implementation=implementation)
-    with torch.no_grad():
-        model(make_ids())
-        model.config.rope_parameters = TYPES[name]
-        found = model(make_ids()).last_hidden_state
-        assert torch.equal(found, expected(make_ids()).last_hidden_state)
+FIELDS = [*({"rope_parameters": rope} for rope in TYPES.values()), {"prefix_lm": True}]
+FIELDS += [{"rotary_value": True}, {"is_decoder": True}, {"is_decoder": True, "rotary_value": True}]
+NOT_LINEAR = [{"rope_parameters": TYPES["yarn"]}, {"prefix_lm": True}]  # which linear attention refuses
 
 
-@pytest.mark.parametrize("attention", ["softmax", "linear"])
-@pytest.mark.parametrize("fields", [{"rotary_value": True}, {"is_decoder": True}, {"prefix_lm": True}])
-def test_so_are_the_other_fields_that_a_call_reads(fields, attention):
-    """Each is read in two places, and was stored in one of them. Linear attention has no mask of prefixes."""
-    if (attention, *fields) == ("linear", "prefix_lm"):
-        fields = {"is_decoder": True, "rotary_value": True}
-    segments = (torch.arange(50)[None] > 20).long()
-    changed, expected = (small_model(attention_type=attention, use_cache=False, **given) for given in ({}, fields))
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [(kind, x) for kind in ({}, EAGER, LINEAR) for x in FIELDS if kind is not LINEAR or x not in NOT_LINEAR],
+)
+@torch.no_grad()
+def test_a_field_set_after_a_call_is_the_same_as_from_the_start(fields, kind):
+    """Each call reads the configuration anew."""
+    inputs = {"input_ids": IDS, "token_type_ids": (torch.arange(50)[None] > 20).long()}
+    changed, expected = (small_model(**kind, use_cache=False, **given) for given in ({}, fields))
+    changed(**inputs)
     for name, value in fields.items():
         setattr(changed.config, name, value)
-    with torch.no_grad():
-        found, known = (x(make_ids(), token_type_ids=segments).last_hidden_state for x in (changed, expected))
-    assert torch.equal(found, known)
+    assert torch.equal(changed(**inputs).last_hidden_state, expected(**inputs).last_hidden_state)
 
 
 @torch.no_grad()
@@ -143,12 +134,8 @@ def test_dynamic_generates_with_positions_that_are_given():
     assert found.tolist() == ids.tolist()
 
 
-def test_dynamic_generates_without_a_cache():
+def test_dynamic_refuses_a_cache():
     """Each new word rotates all keys again."""
     model = small_model(RoFormerForCausalLM, rope_parameters=TYPES["dynamic"], is_decoder=True)
-    model.generation_config.eos_token_id, model.generation_config.pad_token_id = None, 0
-    settings = dict(max_new_tokens=10, do_sample=False)
-    expected = model.generate(make_ids(s=12), **settings, use_cache=False)
-    assert model.generate(make_ids(s=12), **settings).equal(expected)
     with refused(ValueError, '"dynamic"', "past_key_values", "use_cache=False"):
-        model.generate(make_ids(s=12), **settings, use_cache=True)
+        model.generate(IDS, max_new_tokens=2, use_cache=True)

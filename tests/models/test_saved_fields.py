@@ -36,6 +36,7 @@ def saved(config, folder):
         ({"rope_parameters": {"rope_type": "default"}}, "roformer"),
         ({"rope_theta": 10000.0}, "roformer"),
         ({"trainable_rope": True}, "roformer_x"),
+        ({"attention_type": "linear"}, "roformer_x"),
         *(({"position_encoding": name}, "roformer_x") for name in ("learned", "sinusoidal", "none")),
         ({"position_encoding": "learned", "norm_type": "rms_norm"}, "roformer_x"),
     ],
@@ -60,12 +61,6 @@ def test_a_v2_checkpoint_published_as_roformer_is_read(tmp_path):
     assert type(config) is RoFormerConfig
     assert config.norm_type == "rms_norm"
     assert saved(config, tmp_path / "again")["model_type"] == "roformer_v2"
-
-
-def test_older_names_of_rope_parameters_are_read():
-    expected = {"rope_type": "linear", "rope_theta": 5000.0, "factor": 4.0}
-    assert RoFormerConfig(rope_scaling={"type": "linear", "factor": 4.0}, rope_theta=5000.0).rope_parameters == expected
-    assert RoFormerConfig(rope_parameters=expected).rope_parameters == expected
 
 
 @pytest.mark.parametrize(

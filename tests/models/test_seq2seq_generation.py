@@ -44,13 +44,8 @@ def test_the_cache_changes_nothing(encoding, beams):
     assert_same(found, expected)
     assert expected.past_key_values is None
     assert isinstance(found.past_key_values, EncoderDecoderCache)
-
-
-@pytest.mark.parametrize("encoding", ENCODINGS)
-def test_a_cache_of_fixed_size_changes_nothing(encoding):
-    model = make_model(position_encoding=encoding)
-    expected = generate(model, padded(TEXTS))
-    assert_same(generate(model, padded(TEXTS), cache_implementation="static", disable_compile=True), expected)
+    fixed_size = {"cache_implementation": "static", "disable_compile": True}
+    assert_same(generate(model, padded(TEXTS), num_beams=beams, **fixed_size), expected)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

@@ -127,9 +127,3 @@ def test_trained_frequencies_are_where_the_positions_are():
     offset = torch.zeros(config.rotary_dim // 2)
     with OneDevice():
         assert scaled_inverse_frequencies(config, 4, SECOND, offset=offset).device == SECOND
-
-
-def test_a_tensor_that_is_there_is_not_copied():
-    packing = Packing(MASKS["with padding"])
-    there = packing.places_on(packing.rows.device)
-    assert all(x is y for x, y in zip(there, (packing.rows, packing.columns), strict=True))

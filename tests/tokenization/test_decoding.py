@@ -6,15 +6,15 @@ import re
 
 import pytest
 from helpers.messages import refused
-from helpers.paths import REPOSITORY, SHARED, needs_shared
+from helpers.paths import SHARED, needs_shared
 from helpers.properties import max_examples
+from helpers.tokenizer_files import FIXTURES
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import TextStreamer
 
 from modeling_roformer.tokenization import RoFormerTokenizer
 
-FIXTURES = REPOSITORY / "tests" / "fixtures" / "tokenization"
 # Texts that come back, by the number of the rule in `join_tokens`.
 KEPT = [
     (1, "unaffable"),
@@ -194,8 +194,8 @@ def check_that_more_come_back(tokenizer, texts):
     assert counts[False] < counts[None]
 
 
-def test_more_texts_come_back_than_in_plain_decoding():
-    check_that_more_come_back(RoFormerTokenizer(str(FIXTURES / "vocab.txt")), texts_of(FIXTURES / "texts.jsonl"))
+def test_more_texts_come_back_than_in_plain_decoding(words):
+    check_that_more_come_back(words, texts_of(FIXTURES / "texts.jsonl"))
 
 
 @needs_shared

@@ -5,8 +5,8 @@ import itertools
 
 import pytest
 from helpers.messages import refused
-from helpers.paths import REPOSITORY
 from helpers.properties import max_examples
+from helpers.tokenizer_files import CHARACTER_VOCABULARY, entries_of
 from helpers.versions import reference_from
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,28 +14,16 @@ from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers
 from transformers import BatchEncoding, BertTokenizerFast
 
 from modeling_roformer.tokenization import RoFormerTokenizer
-from modeling_roformer.tokenization.vocabulary import read_vocab_txt
-
-FIXTURES = REPOSITORY / "tests" / "fixtures" / "tokenization"
-VOCABULARY = str(FIXTURES / "vocab.txt")
-CHINESE = "今天的天气非常好，我们去公园散步吧。abc123def 3.14"
-WORD_VOCABULARY = read_vocab_txt(VOCABULARY)
-ENTRIES = (FIXTURES / "vocab_chars.txt").read_text(encoding="utf-8").split("\n")[:-1]
 
 
 @pytest.fixture(scope="module")
 def ours():
-    return RoFormerTokenizer(str(FIXTURES / "vocab_chars.txt"))
+    return RoFormerTokenizer(CHARACTER_VOCABULARY)
 
 
 @pytest.fixture(scope="module")
 def theirs():
-    return BertTokenizerFast(vocab={entry: number for number, entry in enumerate(ENTRIES)})
-
-
-@pytest.fixture(scope="module")
-def words():
-    return RoFormerTokenizer(str(FIXTURES / "vocab.txt"))
+    return BertTokenizerFast(vocab=entries_of(CHARACTER_VOCABULARY))
 
 
 SIDE = st.sampled_from(["left", "right"])
@@ -131,6 +119,20 @@ def test_special_tokens_in_the_text(ours, theirs, text, split):
     assert answer(ours, text, **options) == answer(theirs, text, **options)
 
 
+@pytest.fixture(scope="module")
+def with_added_tokens():
+    made = RoFormerTokenizer(CHARACTER_VOCABULARY), BertTokenizerFast(vocab=entries_of(CHARACTER_VOCABULARY))
+    # BERT's normalizer puts spaces around Han characters, in added tokens too; cut them afterwards instead.
+    backend = made[1].backend_tokenizer
+    backend.normalizer = normalizers.BertNormalizer(handle_chinese_chars=False)
+    han = pre_tokenizers.Split(Regex("[\u4e00-\u9fff]"), "isolated")
+    backend.pre_tokenizer = pre_tokenizers.Sequence([han, pre_tokenizers.BertPreTokenizer()])
+    for tokenizer in made:
+        tokenizer("今天")  # so that what was remembered before must be forgotten
+        tokenizer.add_tokens(ADDED)
+    return made
+
+
 ADDED = [
     AddedToken("<a>", lstrip=True, normalized=False),
     AddedToken("<b>", rstrip=True, normalized=False, special=True),
@@ -147,28 +149,11 @@ ADDED = [
         max_size=9,
     )
 )
-def test_added_tokens_as_bert_tokenizer_fast(parts):
-    mine, other = _with_added_tokens()
-    text = "".join(parts)
-    mine, other = mine(text, return_offsets_mapping=True), other(text, return_offsets_mapping=True)
+def test_added_tokens_as_bert_tokenizer_fast(with_added_tokens, parts):
+    mine, other = (tokenizer("".join(parts), return_offsets_mapping=True) for tokenizer in with_added_tokens)
     assert mine.data == other.data
     assert mine.word_ids() == other.word_ids()
     assert mine.tokens() == [token.strip() for token in other.tokens()]  # theirs shows the spaces that lstrip ate
-
-
-def _with_added_tokens(made={}):  # noqa: B006
-    if not made:
-        made[0] = RoFormerTokenizer(str(FIXTURES / "vocab_chars.txt"))
-        made[1] = BertTokenizerFast(vocab={entry: number for number, entry in enumerate(ENTRIES)})
-        # BERT's normalizer puts spaces around Han characters, in added tokens too; cut them afterwards instead.
-        backend = made[1].backend_tokenizer
-        backend.normalizer = normalizers.BertNormalizer(handle_chinese_chars=False)
-        han = pre_tokenizers.Split(Regex("[\u4e00-\u9fff]"), "isolated")
-        backend.pre_tokenizer = pre_tokenizers.Sequence([han, pre_tokenizers.BertPreTokenizer()])
-        for tokenizer in made.values():
-            tokenizer("今天")  # so that what was remembered before must be forgotten
-            tokenizer.add_tokens(ADDED)
-    return made[0], made[1]
 
 
 # At word level

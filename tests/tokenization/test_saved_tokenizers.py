@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 from helpers.messages import refused
-from helpers.paths import REPOSITORY
 from transformers import AutoTokenizer
 
 from modeling_roformer.tokenization import RoFormerTokenizer
 from modeling_roformer.tokenization.vocabulary import VocabularyError, write_vocabulary
 
-FIXTURES = REPOSITORY / "tests" / "fixtures" / "tokenization"
 TEXTS = ["今天天气非常好，明月照我还。", "看[新]明月 c++ [MASK]", "Hello天气"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TEMPLATES = {"default": "{{ messages[0].content }}", "other": "{{ messages[-1].content }}"}

@@ -10,17 +10,16 @@ import pytest
 from helpers.messages import assert_states, refused
 from helpers.properties import max_examples
 from helpers.textbook import (
-    FIXTURES,
     PLAIN,
     SPECIAL,
     USER_DICT,
-    VOCABULARY,
     WITH_USER_WORDS,
     make_jieba,
     naive,
     texts,
     wordy,
 )
+from helpers.tokenizer_files import VOCABULARY, WORD_VOCABULARY
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -47,11 +46,10 @@ from modeling_roformer.tokenization.segmentation import (
 )
 def test_any_user_dictionary(words, many):
     lines = [word if freq is None else f"{word} {freq}" for word, freq in words]
-    cutter = jieba.Tokenizer()
-    cutter.FREQ, cutter.total, cutter.initialized = dict(PLAIN.FREQ), PLAIN.total, True
+    cutter = make_jieba()
     for word, freq in words:
         cutter.add_word(word, freq)
-    tokenizer = RoFormerTokenizer(VOCABULARY, user_dict=lines)
+    tokenizer = RoFormerTokenizer(WORD_VOCABULARY, user_dict=lines)
     for text in [*many, *(word for word, _ in words)]:
         if not any(token in text for token in SPECIAL):
             assert tokenizer(text, add_special_tokens=False).input_ids == naive(text, cutter)
@@ -96,11 +94,10 @@ def test_words_are_found_or_warned_of(text, many):
     """Every word of any user dictionary is found where it stands alone, or is never found, and a warning counts it."""
 
     lines = text.split("\n")
-    cutter = jieba.Tokenizer()
-    cutter.FREQ, cutter.total, cutter.initialized = dict(PLAIN.FREQ), PLAIN.total, True
+    cutter = make_jieba()
     cutter.load_userdict(line.strip(" \t\r\v\f").lstrip("\ufeff") for line in lines)
     with patch("modeling_roformer.tokenization.tokenizer.logger.warning_once") as warn:
-        tokenizer = RoFormerTokenizer(VOCABULARY, user_dict=lines)
+        tokenizer = RoFormerTokenizer(WORD_VOCABULARY, user_dict=lines)
     words = words_to_find(tokenizer.user_dict)
     found = [word for word in words if tokenizer._normalizer(word) == word and cutter.lcut(word, HMM=False) == [word]]
     never = set(words) - set(found)
@@ -204,9 +201,9 @@ def test_custom_segmenter(tmp_path):
     def first_two(text):
         return [text[:2], *text[2:]]
 
-    tokenizer = RoFormerTokenizer(str(FIXTURES / "vocab.txt"), word_segmentation=first_two)
+    tokenizer = RoFormerTokenizer(VOCABULARY, word_segmentation=first_two)
     assert tokenizer.tokenize("今天的天气非常好。")[:3] == ["今天", "的", "天"]
-    spaced = RoFormerTokenizer(str(FIXTURES / "vocab.txt"), word_segmentation=str.split)
+    spaced = RoFormerTokenizer(VOCABULARY, word_segmentation=str.split)
     batch = spaced("今天  天气 非常", return_offsets_mapping=True, add_special_tokens=False)
     assert batch.offset_mapping == [(0, 2), (4, 6), (7, 9)]
     assert batch.word_ids() == [0, 1, 2]
@@ -219,7 +216,7 @@ def test_custom_segmenter(tmp_path):
 
 
 def test_segmenter_that_makes_words_up():
-    tokenizer = RoFormerTokenizer(str(FIXTURES / "vocab.txt"), word_segmentation=lambda text: ["今天", "昨天"])
+    tokenizer = RoFormerTokenizer(VOCABULARY, word_segmentation=lambda text: ["今天", "昨天"])
     with refused(ValueError, "'昨天'", 2):
         tokenizer("今天天气")
 
@@ -228,9 +225,9 @@ def test_user_dictionary_file(tmp_path):
     path = tmp_path / "user.txt"
     path.write_bytes("今天 3\n".encode("gbk"))
     with refused(ValueError, "user_dict", path, "UTF-8"):
-        RoFormerTokenizer(str(FIXTURES / "vocab.txt"), user_dict=str(path))
+        RoFormerTokenizer(VOCABULARY, user_dict=str(path))
     path.write_bytes("\ufeff今天 3\r\n\r\n天气非常\r\n\ufeff\r\n\ufeff公园".encode())  # files joined by `cat`, too
-    tokenizer = RoFormerTokenizer(str(FIXTURES / "vocab.txt"), user_dict=path)
+    tokenizer = RoFormerTokenizer(VOCABULARY, user_dict=path)
     assert tokenizer.user_dict == ["今天 3", "天气非常", "公园"]
     with refused(ValueError, "user_dict", "word_segmentation='jieba'"):
-        RoFormerTokenizer(str(FIXTURES / "vocab.txt"), user_dict=path, word_segmentation=None)
+        RoFormerTokenizer(VOCABULARY, user_dict=path, word_segmentation=None)

@@ -12,22 +12,18 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-import jieba
 import pytest
 from helpers.messages import assert_states, refused
-from helpers.paths import REPOSITORY, SHARED, needs_shared
-from helpers.textbook import PLAIN as JIEBA
+from helpers.paths import SHARED, needs_shared
+from helpers.textbook import make_jieba
+from helpers.tokenizer_files import FIXTURES, VOCABULARY, WORD_VOCABULARY
 from transformers import AutoTokenizer
 from transformers.models.roformer.tokenization_roformer import RoFormerTokenizer as TheirTokenizer
 from transformers.utils.logging import warning_once
 
 import modeling_roformer  # noqa: F401
-from modeling_roformer.tokenization import RoFormerTokenizer, RoFormerTokenizerFast
-from modeling_roformer.tokenization.vocabulary import VocabularyError, has_words, read_vocab_txt
-
-FIXTURES = REPOSITORY / "tests" / "fixtures" / "tokenization"
-VOCABULARY = str(FIXTURES / "vocab.txt")
-WORD_VOCABULARY = read_vocab_txt(VOCABULARY)
+from modeling_roformer.tokenization import RoFormerTokenizer
+from modeling_roformer.tokenization.vocabulary import VocabularyError, has_words
 
 
 def read_lines(path):
@@ -52,21 +48,6 @@ def folder_with(tmp_path, name="vocab.txt", **config):
 
 def column(name):
     return [row[name] for row in TEXTS]
-
-
-@pytest.fixture(scope="module")
-def words():
-    return RoFormerTokenizer(str(FIXTURES / "vocab.txt"))
-
-
-@pytest.fixture(scope="module")
-def characters():
-    return RoFormerTokenizer(str(FIXTURES / "vocab_chars.txt"))
-
-
-def test_one_class_under_both_names():
-    assert RoFormerTokenizer is RoFormerTokenizerFast
-    assert RoFormerTokenizer(str(FIXTURES / "vocab.txt")).is_fast
 
 
 def test_ids_are_those_of_bert4keras(words, characters):
@@ -204,7 +185,7 @@ def test_folder_saved_by_transformers_5(tmp_path, words, keep, lowercase, name):
 
 
 def test_added_and_renamed_tokens_survive_saving(tmp_path):
-    tokenizer = RoFormerTokenizer(str(FIXTURES / "vocab.txt"), model_max_length=77, padding_side="left")
+    tokenizer = RoFormerTokenizer(VOCABULARY, model_max_length=77, padding_side="left")
     tokenizer.add_tokens(["新词新词", "Ünter"])
     tokenizer.add_special_tokens({"extra_special_tokens": ["<e>"]})
     text = "今天新词新词<e>天气unter。"
@@ -245,7 +226,7 @@ def plain_transformers(tmp_path_factory, words, characters):
     root = tmp_path_factory.mktemp("saved")
     tokenizers = {"words": words, "characters": characters}
     for number, options in enumerate(BEYOND):
-        tokenizer = RoFormerTokenizer(str(FIXTURES / "vocab.txt"), truncation_side="left", **options)
+        tokenizer = RoFormerTokenizer(VOCABULARY, truncation_side="left", **options)
         tokenizers[f"beyond {number}"] = tokenizers[f"beyond {number} without config"] = tokenizer
     tokenizers["words without tokenizer.json"] = words
     for name, tokenizer in tokenizers.items():
@@ -280,7 +261,7 @@ def test_plain_transformers_refuses_what_it_cannot_do(plain_transformers, number
     given = {key: value for key, value in BEYOND[number].items() if callable(value)}
     again = RoFormerTokenizer.from_pretrained(folder, **given)
     assert again.truncation_side == "left"
-    expected = RoFormerTokenizer(str(FIXTURES / "vocab.txt"), **BEYOND[number])
+    expected = RoFormerTokenizer(VOCABULARY, **BEYOND[number])
     assert again(ALL_TEXTS).input_ids == expected(ALL_TEXTS).input_ids
 
 
@@ -308,7 +289,7 @@ def test_added_tokens_are_saved_without_tokenizer_json(words, tmp_path):
 
 def test_copies_give_the_same_ids(words):
     words(ALL_TEXTS, truncation=True, max_length=9, padding=True)
-    with_user_words = RoFormerTokenizer(str(FIXTURES / "vocab.txt"), user_dict=str(FIXTURES / "user_dict.txt"))
+    with_user_words = RoFormerTokenizer(VOCABULARY, user_dict=str(FIXTURES / "user_dict.txt"))
     for tokenizer, name in ((words, "word_ids"), (with_user_words, "user_dict_ids")):
         for clone in (pickle.loads(pickle.dumps(tokenizer)), copy.deepcopy(tokenizer)):
             assert clone(ALL_TEXTS).input_ids == column(name)
@@ -412,10 +393,9 @@ def test_without_jieba_only_a_user_dict_is_refused():
         "assert tokenizer.tokenize('今天的天气非常好。\\ud800今天𠀀') == sys.argv[2].split('|')\n"
         "RoFormerTokenizer(sys.argv[1], user_dict=['非常好'])\n"
     )
-    vocabulary = str(FIXTURES / "vocab.txt")
     expected = "今天|的|天气|非常|好|。|[UNK]|今天|𠀀"
     done = subprocess.run(
-        [sys.executable, "-c", code, vocabulary, expected], capture_output=True, text=True, timeout=900
+        [sys.executable, "-c", code, VOCABULARY, expected], capture_output=True, text=True, timeout=900
     )
     assert_states(done.stderr.splitlines()[-1], "ImportError", "user_dict", "pip install jieba")
 
@@ -444,24 +424,6 @@ def test_auto_tokenizer_finds_ours(tmp_path, name, with_config):
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     assert type(tokenizer) is RoFormerTokenizer
     assert tokenizer(ALL_TEXTS).input_ids == column("word_ids")
-
-
-def test_a_folder_that_plain_transformers_refuses_is_found(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "roformer"}))
-    RoFormerTokenizer(str(FIXTURES / "vocab.txt"), user_dict=str(FIXTURES / "user_dict.txt")).save_pretrained(tmp_path)
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
-    assert type(tokenizer) is RoFormerTokenizer
-    assert tokenizer(ALL_TEXTS).input_ids == column("user_dict_ids")
-
-
-def test_words_of_the_vocabulary_are_words(words):
-    batch = words("今天的天气非常好，abc123。")
-    assert batch.tokens()[1:6] == ["今天", "的", "天气", "非常", "好"]
-    ids = batch.word_ids()
-    assert ids[:6] == [None, 0, 1, 2, 3, 4]
-    assert ids[-1] is None
-    assert [word for word, _ in itertools.groupby(ids[1:-1])] == list(range(ids[-2] + 1))
-    assert batch.word_to_chars(2) == (3, 5)
 
 
 def test_vocabulary_without_words_needs_no_asking(tmp_path):
@@ -550,20 +512,12 @@ def test_words_that_jieba_never_finds_warn(tmp_path, warned, user_dict, never, t
     (warning,) = [warning for warning in warned() if "never" in warning]
     assert_states(warning, "user_dict", f"never finds {len(never)}", *map(repr, never))
     assert not [word for word in user_dict if word.split()[0] not in " ".join(never) and word.split()[0] in warning]
-    cutter = jieba.Tokenizer()
-    cutter.FREQ, cutter.total, cutter.initialized = dict(JIEBA.FREQ), JIEBA.total, True
+    cutter = make_jieba()
     cutter.load_userdict(str(tmp_path / "user.txt"))
     assert list(tokenizer._segment(text.lower())) == cutter.lcut(text.lower(), HMM=False)
     tokenizer.save_pretrained(tmp_path / "saved")
     again = RoFormerTokenizer.from_pretrained(tmp_path / "saved")
     assert again(text).input_ids == tokenizer(text).input_ids
-
-
-def test_the_first_five_words_that_jieba_never_finds_are_named(warned):
-    RoFormerTokenizer(VOCABULARY, user_dict=[f"{number}·{number}" for number in "一二三四五六七"] + ["今天"])
-    (warning,) = warned()
-    assert_states(warning, "7 of the 8", "'五·五'", "2 more")
-    assert "六" not in warning
 
 
 def test_words_that_are_found_after_all_do_not_warn(tmp_path, warned):
@@ -591,7 +545,7 @@ def test_jieba_without_words_is_refused(tmp_path):
 @pytest.mark.parametrize("chosen", ["Jieba", "pkuseg", 1, False])
 def test_unknown_segmentation(chosen):
     with refused(ValueError, "word_segmentation", repr(chosen), "'jieba'", "'auto'"):
-        RoFormerTokenizer(str(FIXTURES / "vocab.txt"), word_segmentation=chosen)
+        RoFormerTokenizer(VOCABULARY, word_segmentation=chosen)
 
 
 def test_a_tokenizer_of_words_is_not_trained_to_one_without(words):

@@ -1,7 +1,7 @@
 """transformers' token classification pipeline finds the right characters in Chinese text."""
 
 import pytest
-from helpers.paths import REPOSITORY
+from helpers.tokenizer_files import VOCABULARY
 
 from modeling_roformer import RoFormerConfig, RoFormerForTokenClassification
 from modeling_roformer.tokenization import RoFormerTokenizer
@@ -9,7 +9,6 @@ from modeling_roformer.tokenization import RoFormerTokenizer
 torch = pytest.importorskip("torch")
 from transformers import pipeline  # noqa: E402
 
-VOCABULARY = REPOSITORY / "tests" / "fixtures" / "tokenization" / "vocab.txt"
 #       0    5      0 1     6 8        1 3    8  9    2 4      ...
 TEXT = "今天的天气，ＡＢ中文cafe\u0301很好😀我们2023hello Wörld。公园"
 
@@ -26,11 +25,6 @@ class ById(torch.nn.Module):
         marked = torch.isin(input_ids, torch.tensor(self.ids))
         logits[..., 0] = torch.where(marked, -4.0, 4.0)
         return logits
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return RoFormerTokenizer(str(VOCABULARY))
 
 
 def entities(tokenizer, strategy, marked, text, **options):
@@ -65,40 +59,40 @@ STRATEGIES = ["none", "simple", "first", "average", "max"]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_chinese_words(tokenizer, strategy):
+def test_chinese_words(words, strategy):
     wanted = ["今天", "天气", "我们", "公园"]
-    marked = tokenizer.convert_tokens_to_ids(wanted)
-    found = entities(tokenizer, strategy, marked, TEXT)
+    marked = words.convert_tokens_to_ids(wanted)
+    found = entities(words, strategy, marked, TEXT)
     assert [TEXT[start:end] for start, end in found] == wanted
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_every_token_where_it_stands(tokenizer, strategy):
+def test_every_token_where_it_stands(words, strategy):
     """One kind of token at a time, words of several pieces as a whole where the strategy says so."""
-    batch = tokenizer(TEXT, return_offsets_mapping=True)
-    words = batch.word_ids()
+    batch = words(TEXT, return_offsets_mapping=True)
+    numbers = batch.word_ids()
     for index, (token, (start, end)) in enumerate(zip(batch.tokens(), batch.offset_mapping, strict=True)):
-        if words[index] is None or token.startswith("##") or batch.input_ids.count(batch.input_ids[index]) > 1:
+        if numbers[index] is None or token.startswith("##") or batch.input_ids.count(batch.input_ids[index]) > 1:
             continue
-        found = entities(tokenizer, strategy, [batch.input_ids[index]], TEXT)
+        found = entities(words, strategy, [batch.input_ids[index]], TEXT)
         if strategy == "first":
-            last = max(place for place, word in enumerate(words) if word == words[index])
+            last = max(place for place, word in enumerate(numbers) if word == numbers[index])
             end = batch.offset_mapping[last][1]
-        if words.count(words[index]) == 1 or strategy in ("none", "simple", "first"):
+        if numbers.count(numbers[index]) == 1 or strategy in ("none", "simple", "first"):
             assert found == [(start, end)], token
 
 
-def test_windows(tokenizer):
+def test_windows():
     text = "，".join(["今天的天气非常好"] * 30)
-    tokenizer = RoFormerTokenizer(str(VOCABULARY), model_max_length=24)
-    marked = [tokenizer.convert_tokens_to_ids("天气")]
-    found = entities(tokenizer, "first", marked, text, stride=6)
+    short = RoFormerTokenizer(VOCABULARY, model_max_length=24)
+    marked = [short.convert_tokens_to_ids("天气")]
+    found = entities(short, "first", marked, text, stride=6)
     assert [text[start:end] for start, end in found] == ["天气"] * 30
 
 
-def test_words_given_by_the_user(tokenizer):
-    marked = [tokenizer.convert_tokens_to_ids("天气")]
+def test_words_given_by_the_user(words):
+    marked = [words.convert_tokens_to_ids("天气")]
     given = ["今天", "的", "天气", "Wörld"]
     joined = " ".join(given)
-    found = entities(tokenizer, "first", marked, given, is_split_into_words=True)
+    found = entities(words, "first", marked, given, is_split_into_words=True)
     assert [joined[start:end] for start, end in found] == ["天气"]

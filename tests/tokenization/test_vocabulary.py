@@ -4,23 +4,13 @@ import json
 
 import pytest
 from helpers.messages import refused
-from helpers.paths import REPOSITORY
 from helpers.properties import max_examples
+from helpers.tokenizer_files import WORD_VOCABULARY
 from hypothesis import given
 from hypothesis import strategies as st
 
 from modeling_roformer.tokenization import RoFormerTokenizer
 from modeling_roformer.tokenization.vocabulary import VocabularyError, read_vocab_txt
-
-FIXTURES = REPOSITORY / "tests" / "fixtures" / "tokenization"
-VOCABULARY = str(FIXTURES / "vocab.txt")
-WORD_VOCABULARY = read_vocab_txt(VOCABULARY)
-
-
-@pytest.fixture(scope="module")
-def words():
-    return RoFormerTokenizer(str(FIXTURES / "vocab.txt"))
-
 
 # Bad input
 
@@ -80,12 +70,6 @@ def test_a_folder_saved_with_white_space_finds_its_words(tmp_path):
     assert tokenizer("天气", add_special_tokens=False).input_ids == [6]
     tokenizer.save_pretrained(tmp_path / "again")
     assert (tmp_path / "again/vocab.txt").read_text(encoding="utf-8").splitlines() == entries
-
-
-def test_a_second_column_is_left_out(tmp_path):
-    entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "天", "天气"]
-    counted = "".join(f"{entry}\t{900 - number}\n" for number, entry in enumerate(entries))
-    assert tokenizer_of(tmp_path, counted.encode())("天气天").input_ids == [2, 6, 5, 3]
 
 
 def test_lines_of_white_space_are_entries(tmp_path):

@@ -5,16 +5,17 @@ import unicodedata
 
 import pytest
 from helpers.properties import max_examples
-from helpers.textbook import FIXTURES, PLAIN, USER_DICT, VOCABULARY, WITH_USER_WORDS, WORDS, naive, texts
+from helpers.textbook import PLAIN, USER_DICT, WITH_USER_WORDS, WORDS, naive, texts
+from helpers.tokenizer_files import VOCABULARY, WORD_VOCABULARY
 from hypothesis import example, given
 
 from modeling_roformer.tokenization import RoFormerTokenizer, wordpiece
 from modeling_roformer.tokenization.wordpiece import Normalizer
 
-TOKENIZER = RoFormerTokenizer(str(FIXTURES / "vocab.txt"))
-CHARACTERS = RoFormerTokenizer(str(FIXTURES / "vocab.txt"), word_segmentation=None)
-USER = RoFormerTokenizer(str(FIXTURES / "vocab.txt"), user_dict=USER_DICT)
-CASED = RoFormerTokenizer(str(FIXTURES / "vocab.txt"), do_lower_case=False)
+TOKENIZER = RoFormerTokenizer(VOCABULARY)
+CHARACTERS = RoFormerTokenizer(VOCABULARY, word_segmentation=None)
+USER = RoFormerTokenizer(VOCABULARY, user_dict=USER_DICT)
+CASED = RoFormerTokenizer(VOCABULARY, do_lower_case=False)
 
 
 @max_examples(700)
@@ -58,7 +59,7 @@ def test_offsets_of_any_text(text):
 @pytest.mark.parametrize("n", [1, 1 << 17])
 def test_memory_is_bounded(monkeypatch, n):
     monkeypatch.setattr(wordpiece, "_CACHED_WORDS", n)
-    tokenizer = RoFormerTokenizer(VOCABULARY)
+    tokenizer = RoFormerTokenizer(WORD_VOCABULARY)
     for text in WORDS[:200]:
         assert tokenizer(text * 2, add_special_tokens=False).input_ids == naive(text * 2, PLAIN)
     assert len(tokenizer._word_piece.ids) <= n
