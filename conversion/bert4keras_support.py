@@ -15,7 +15,7 @@ from modeling_roformer.tokenization.vocabulary import write_vocabulary as save_v
 from .checkpoints.checkpoint import Checkpoint
 from .checkpoints.exported import SPECIAL_TOKENS, added_tokens, own_fields
 from .errors import CheckpointError
-from .families.family import Weight
+from .families.weights import Weight
 from .families.wonezha import MAX_RELATIVE_POSITION
 from .folder.legacy_folder import CONFIGS, VOCABULARY
 from .folder.settings import ACTIVATIONS, OPTIONAL_SIZES, RATES, REQUIRED_SIZES

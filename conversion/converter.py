@@ -20,9 +20,9 @@ from .checkpoints.heads import HEADS
 from .checkpoints.plan import Plan
 from .checkpoints.reading import read_checkpoint
 from .errors import CheckpointError
-from .families.family import Weight
 from .families.registry import AUTO, FAMILIES
 from .families.roformer_start import TARGETS
+from .families.weights import Weight
 from .folder.legacy_folder import GENERATION_CONFIG, LegacyFiles, checked_output, legacy_files, name_of
 from .formats.dtypes import DTYPES, FLOATS, cast
 from .formats.safetensors_file import INDEX, MAX_SHARD_SIZE, split_into_shards, write_safetensors, write_shard_index

@@ -24,7 +24,7 @@ from .formats.tensor_bundle_writer import write_bundle
 
 if TYPE_CHECKING:
     from .checkpoints.checkpoint import Checkpoint
-    from .families.family import Weight
+    from .families.weights import Weight
 
 PREFIX = "bert_model.ckpt"
 
@@ -109,16 +109,16 @@ def export_tf(
         if not is_pytorch(files.weights):
             raise CheckpointError(f"{files.weights} is already a checkpoint of the original framework")
         from . import bert4keras_support
-        from .checkpoints.heads import TASK, class_weights, model_on_meta
+        from .checkpoints.heads import class_weights, model_on_meta
         from .checkpoints.reading import read_checkpoint
-        from .families.registry import FAMILIES
+        from .families.weights import TASK
 
         checkpoint = read_checkpoint(files, name_of(origin), padded_vocabulary=padded_vocabulary)
         config, tokenizer = checkpoint.config, checkpoint.tokenizer
         bert4keras_support.check_config(files.config, config)
         bert4keras_support.check_tokenizer(origin, tokenizer)
         model = model_on_meta(config, config.architectures[0], files.config)
-        weights = class_weights(FAMILIES[checkpoint.family], config, model)
+        weights = class_weights(model)
         has_language_model = config.architectures[0].endswith(bert4keras_support.LANGUAGE_MODELS)
         if getattr(config, "is_decoder", False) and not has_language_model:
             raise CheckpointError(

@@ -17,20 +17,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import CheckpointError
-from ..families.family import BIDIRECTIONAL, MASKS, Family, Weight, dense
-from ..families.training_state import MODEL, extra
+from ..families.family import BIDIRECTIONAL, MASKS, Family
+from ..families.training_state import extra
+from ..families.weights import MODEL, Weight, dense, weight
 from ..folder.settings import ACTIVATIONS
-from ..formats.keras_layers import KerasLayer, KerasModel
 from ..formats.source import Source
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
+    from ..formats.keras_layers import KerasLayer, KerasModel
+
 AUTO, NONE = "auto", "none"
 CLASSIFICATION, TRIPLET, TOKENS = "classification", "triplet", "tokens"
 # The pooler's activation, which is bert4keras' argument with_pool: True means tanh.
 POOLERS = {"pooler": "tanh", "linear-pooler": "linear"}
-TASK = "task/"  # the scope of a head's variables in a checkpoint that this package exported
 HEADS = (AUTO, CLASSIFICATION, *POOLERS, TRIPLET, TOKENS, NONE)
 
 _OTHER = "other"  # a layer that the classes here do not support
@@ -128,7 +129,7 @@ class Task:
             title, weights = "none: the encoder alone, without a language-model head", []
             if family.name in _BERTS and self.has_pooler and self.pooler_activation in (None, "tanh"):
                 title += ", with BERT's pooler (tanh)"
-                weights = dense("pooler.dense", _POOLER, width, width)
+                weights = dense("pooler.dense", width, width)
                 fields |= {"add_pooling_layer": True} if classes != "Bert" else {}
                 fields |= {"pooler_activation": "tanh"} if classes == "RoFormer" else {}
             elif classes == "Bert":
@@ -144,7 +145,8 @@ class Task:
         if self.kind == CLASSIFICATION and classes == "RoFormer":  # task_sentiment_albert.py with a RoFormer
             weights = self._dense("classifier.out_proj", width)
             if self.over_pooler:
-                weights += dense("classifier.dense", _POOLER, width, width)
+                pooler = dense("pooler.dense", width, width)
+                weights += [replace(each, key=each.key.replace("pooler", "classifier")) for each in pooler]
                 fields["classifier_activation"] = self.pooler_activation
                 # The pooler is the classifier's, of a SimBERT.
                 fields |= {"add_pooling_layer": False, "pooler_activation": None}
@@ -152,7 +154,7 @@ class Task:
                 fields["classifier_layers"] = 1
             return Head("RoFormerForSequenceClassification", self.title, weights, fields)
         if self.over_pooler and self.pooler_activation == "tanh":  # task_sentence_similarity_lcqmc.py
-            weights = dense(f"{model}.pooler.dense", _POOLER, width, width) + self._dense("classifier", width)
+            weights = dense(f"{model}.pooler.dense", width, width) + self._dense("classifier", width)
             fields |= {"add_pooling_layer": True} if classes == "Nezha" else {}
             return Head(f"{classes}ForSequenceClassification", self.title, weights, fields)
         remedy = "--head none leaves it out"
@@ -379,32 +381,7 @@ def model_on_meta(config: PreTrainedConfig, architecture: str, path: Path) -> Pr
         return architecture_class(config)
 
 
-def class_weights(family: Family, config: PreTrainedConfig, model: PreTrainedModel) -> list[Weight]:
-    """Return every untied weight of a class, with its variable in the original format.
-
-    A family's own weights have the names of its released checkpoints, and so do BERT's pooler and next-sentence head.
-    A task head is called `task/<key>`: bert4keras reads variables by name and ignores it, and `roformer convert` finds
-    it.
-    """
-    prefix, hidden = f"{model.base_model_prefix}.", config.hidden_size
-    known = [
-        *family.weights(config),
-        *dense(f"{prefix}pooler.dense", "bert/pooler/dense", hidden, hidden),
-        Weight("cls.seq_relationship.weight", "cls/seq_relationship/output_weights", (2, hidden)),
-        Weight("cls.seq_relationship.bias", "cls/seq_relationship/output_bias", (2,)),
-    ]
-    variables = {weight.key: weight for weight in known}
-    found = []
-    for key, tensor in model.state_dict().items():
-        if key in model.all_tied_weights_keys:
-            continue
-        weight = variables.get(key) or variables.get(prefix + key) or _task_weight(key, tuple(tensor.shape))
-        found.append(replace(weight, key=key))
-    return found
-
-
-def _task_weight(key: str, shape: tuple[int, ...]) -> Weight:
-    variable = TASK + key.replace(".", "/")
-    if key.endswith(".weight") and len(shape) == 2:
-        return Weight(key, f"{variable.removesuffix('weight')}kernel", shape[::-1], transpose=True)
-    return Weight(key, variable, shape)
+def class_weights(model: PreTrainedModel) -> list[Weight]:
+    """Return every untied weight of a model."""
+    state = model.state_dict()
+    return [weight(key, *tensor.shape) for key, tensor in state.items() if key not in model.all_tied_weights_keys]

@@ -9,8 +9,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ..errors import CheckpointError
-from ..families.family import Family, Weight
-from ..families.training_state import MODEL, extra
+from ..families.family import Family
+from ..families.training_state import extra
+from ..families.weights import MODEL, Weight
 from ..formats.dtypes import FLOATS
 from ..formats.source import Source, Tensor
 

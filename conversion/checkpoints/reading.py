@@ -7,7 +7,6 @@ class, and give each weight its tensor.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,17 +16,15 @@ from typing import TYPE_CHECKING, Any
 from modeling_roformer.model_cards.kinds import KINDS, kind_of
 
 from ..errors import CheckpointError
-from ..families import roformer_v2, simbert, wobert
+from ..families import roformer_v2, simbert, wobert, wonezha
 from ..families.detection import Detection, Sign, detect
-from ..families.family import BIDIRECTIONAL, CAUSAL, MASKS, RELATIVE, ROTARY, UNILM, Family, Weight
+from ..families.family import BIDIRECTIONAL, CAUSAL, MASKS, RELATIVE, ROTARY, UNILM, Family
 from ..families.registry import AUTO
 from ..families.roformer_start import start_from
 from ..families.training_state import extra
+from ..families.weights import Weight, is_of_encoder, variable_of, without_prefix
 from ..folder.legacy_folder import INDEX, TOKENIZER, LegacyFiles, is_hdf5
-from ..formats.keras_bundle import KerasBundle
-from ..formats.keras_hdf5 import KerasHDF5
 from ..formats.pytorch_files import is_pytorch
-from ..formats.pytorch_source import PyTorchSource
 from ..formats.source import Source, WithZeros
 from ..formats.tensor_bundle import TensorBundle
 from .checkpoint import Checkpoint, make_config
@@ -92,7 +89,7 @@ def read_checkpoint(
     """
     source = open_source(files.weights, has_data)
     where = str(source.path)
-    is_keys = isinstance(source, PyTorchSource)
+    is_keys = source.has_keys
     if is_keys:
         check_no_choice(head, source.path)
     task = Task() if is_keys else find_task(source, head)
@@ -152,9 +149,11 @@ def read_checkpoint(
 def open_source(weights: Path, has_data: bool = True) -> Source:
     """Open weights; raise CheckpointError if their format is not supported, or a data file is missing or truncated.
 
-    With `has_data=False` only the index of a TensorFlow checkpoint is read.
+    With `has_data=False` only the index of a TensorFlow checkpoint is read. Each format is imported when it is needed.
     """
     if is_pytorch(weights):
+        from ..formats.pytorch_source import PyTorchSource
+
         source = PyTorchSource(weights)
         source.unwrap()
         return source
@@ -162,6 +161,8 @@ def open_source(weights: Path, has_data: bool = True) -> Source:
         weights = weights.with_name(weights.name.removesuffix(INDEX))
     elif weights.is_file():
         if is_hdf5(weights):
+            from ..formats.keras_hdf5 import KerasHDF5
+
             return KerasHDF5(weights)
         raise CheckpointError(f"{weights} is not in a supported format: it does not start like Keras' HDF5")
     bundle = TensorBundle(weights, data=has_data)
@@ -171,14 +172,16 @@ def open_source(weights: Path, has_data: bool = True) -> Source:
         raise CheckpointError(
             f"{bundle.path} does not name its layers: its data file does, which is not read in a .zip or on the Hub"
         )
+    from ..formats.keras_bundle import KerasBundle
+
     return KerasBundle(weights)
 
 
 def _detect(source: Source, task: Task, parts: Parts, name: str, family: str) -> Detection:
     """Return the family of a source whose task layer is known."""
     key_signs = []
-    if isinstance(source, PyTorchSource):
-        variables = source.variables()
+    if source.has_keys:
+        variables = _variables(source)
         prefixes = {key.split(".")[0] for key in source.entries}
         if "nezha" in prefixes:
             key_signs.append(Sign("its keys begin with nezha", positions=(RELATIVE,)))
@@ -198,13 +201,21 @@ def _detect(source: Source, task: Task, parts: Parts, name: str, family: str) ->
         parts.config,
         key_signs=key_signs,
         is_keras=getattr(source, "model", None) is not None,
-        is_pytorch=isinstance(source, PyTorchSource),
+        is_pytorch=source.has_keys,
         mask=task.mask,
         exported=parts.exported_as,
     )
     if family == AUTO and detection.family is wobert.FAMILY and task.pooler_activation == "linear":
         return replace(detection, family=simbert.FAMILY, sign="it has a table of positions and a linear pooler")
     return detection
+
+
+def _variables(source: Source) -> set[str]:
+    """Return the names that the encoder's tensors have in the released checkpoints."""
+    keys = {key for key in source.entries if is_of_encoder(key)}
+    tables = {key for key in keys if key.endswith(".relative_positions_encoding.positions_encoding")}
+    found = {variable_of(key) for key in keys - tables}
+    return found | {wonezha.RELATIVE_POSITIONS} if tables else found
 
 
 def _is_another_model(task: Task, parts: Parts, family: str) -> bool:
@@ -271,7 +282,7 @@ def _match_variables(
     if is_saved_class:
         fields = {**stated, **parts.own, "architectures": [parts.architecture]}
         config = make_config(parts.config, written.base, fields)
-        weights = class_weights(found, config, model_on_meta(config, parts.architecture, parts.config))
+        weights = class_weights(model_on_meta(config, parts.architecture, parts.config))
         head, left_out_family = None, replace(written, dropped={})
     else:
         if written.base != "roformer":  # embeddings are as wide as hidden states
@@ -319,11 +330,11 @@ def _rows_of_words(source: Source, parts: Parts) -> int:
 
 
 def _match_keys(
-    source: PyTorchSource, parts: Parts, found: Family, written: Family, mask: str, requested: str
+    source: Source, parts: Parts, found: Family, written: Family, mask: str, requested: str
 ) -> tuple[dict[str, Any], Plan]:
     """Return the new configuration's fields and the plan of a checkpoint of PyTorch, whose class has any head."""
     stated, is_new_kind = dict(parts.fields), written.note is not None
-    has_pooler = any(name.startswith("bert/pooler/") for name in source.variables())
+    has_pooler = any(name.startswith("bert/pooler/") for name in _variables(source))
     if is_new_kind:  # a RoFormer with the weights of a BERT
         old = make_config(parts.config, "nezha" if found.base == "nezha" else "bert", stated)
         shared = {name: getattr(old, name) for name in SHARED}
@@ -367,13 +378,12 @@ def _match_keys(
     return fields, plan
 
 
-def _class_of_tensors(source: PyTorchSource, parts: Parts, found: Family, written: Family, mask: str) -> str:
+def _class_of_tensors(source: Source, parts: Parts, found: Family, written: Family, mask: str) -> str:
     """Return the class that tensors of PyTorch belong to, if the configuration names none."""
     is_v2_with_head = found is roformer_v2.FAMILY and any(name.startswith("roformer.") for name in source.entries)
     if is_v2_with_head or any(name.startswith("cls.predictions.") for name in source.entries):
         return language_model(written.base, mask)
-    bare = {re.sub(r"^(roformer|bert|nezha)\.", "", name) for name in source.entries}
-    if written.note is not None or all(name.startswith(("embeddings", "encoder", "pooler")) for name in bare):
+    if written.note is not None or all(map(is_of_encoder, source.entries)):
         return f"{CLASSES[written.base]}Model"
     raise CheckpointError(f"{parts.config} does not say which class was saved: add its name there, in architectures")
 
@@ -383,7 +393,7 @@ def _key(name: str, wanted: dict, base: str) -> str:
     for old, new in _OLD_NAMES.items():
         if name.endswith(old):
             name = name.removesuffix(old) + new
-    bare = re.sub(r"^(roformer|bert|nezha)\.", "", name)
+    bare = without_prefix(name)
     return next((form for form in (name, f"{base}.{bare}", bare) if form in wanted), name)
 
 

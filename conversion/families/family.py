@@ -9,6 +9,7 @@ from typing import Any
 
 from ..folder.vocabulary import Vocabulary
 from ..formats.source import Source
+from .weights import Weight
 
 # Where positions come from: rotation of queries and keys, distances of two tokens, or a table of the input.
 ROTARY, RELATIVE, TABLE = "rotary", "relative", "table"
@@ -17,19 +18,6 @@ BIDIRECTIONAL, CAUSAL, UNILM = "", "lm", "unilm"
 MASKS = {BIDIRECTIONAL: "attention in both directions", CAUSAL: "a causal mask", UNILM: "UniLM's mask"}
 
 Config = Any  # a configuration, or any object with its sizes: transformers takes seconds to import
-
-
-@dataclass(frozen=True)
-class Weight:
-    """A tensor: the variable `variable` of shape `shape` becomes the weight `key`, transposed if `transpose` is set.
-
-    TensorFlow's dense kernels are (in, out), PyTorch's (out, in).
-    """
-
-    key: str
-    variable: str
-    shape: tuple[int, ...]
-    transpose: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,14 +54,3 @@ class Family:
 
 
 POOLER = {"bert/pooler/dense/": "pooler"}  # of `Family.dropped`
-
-
-def dense(key: str, variable: str, inputs: int, outputs: int) -> list[Weight]:
-    """Return a dense layer's kernel and bias."""
-    kernel = Weight(f"{key}.weight", f"{variable}/kernel", (inputs, outputs), transpose=True)
-    return [kernel, Weight(f"{key}.bias", f"{variable}/bias", (outputs,))]
-
-
-def layer_norm(key: str, variable: str, width: int) -> list[Weight]:
-    """Return a layer norm's gamma and beta."""
-    return [Weight(f"{key}.weight", f"{variable}/gamma", (width,)), Weight(f"{key}.bias", f"{variable}/beta", (width,))]

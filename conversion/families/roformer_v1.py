@@ -1,7 +1,8 @@
 """RoFormer, the first version, word- or character-level, with its MLM head."""
 
 from .bert_weights import bert_weights
-from .family import POOLER, Config, Family, Weight
+from .family import POOLER, Config, Family
+from .weights import Weight
 
 
 def weights(config: Config) -> list[Weight]:

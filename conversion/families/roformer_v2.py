@@ -1,7 +1,8 @@
 """RoFormer-V2: without biases and norm parameters; its MLM head is the product with the word embeddings."""
 
 from . import roformer_v1
-from .family import Config, Family, Weight
+from .family import Config, Family
+from .weights import Weight
 
 
 def weights(config: Config) -> list[Weight]:

@@ -7,7 +7,8 @@ factorised embeddings: narrower than the hidden states.
 from dataclasses import replace
 
 from . import roformer_sim, roformer_v1, wobert
-from .family import TABLE, Config, Family, Weight
+from .family import TABLE, Config, Family
+from .weights import Weight, weight
 
 POOLER_ROW = "left out; --family simbert keeps it for sentence vectors, if this is a SimBERT"
 _NOTE = "a RoFormer with a table of positions, since transformers' BERT has no {}"
@@ -17,8 +18,8 @@ def _with_table(family: Family, **changes) -> Family:
     """Return a family of RoFormers with a table of positions in place of rotary ones."""
 
     def weights(config: Config) -> list[Weight]:
-        shape = (config.max_position_embeddings, config.embedding_size or config.hidden_size)
-        table = Weight("roformer.embeddings.position_embeddings.weight", wobert.POSITIONS, shape)
+        width = config.embedding_size or config.hidden_size
+        table = weight("roformer.embeddings.position_embeddings.weight", config.max_position_embeddings, width)
         return [table, *family.weights(config)]
 
     return replace(

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from ..formats.source import Tensor
+from .weights import MODEL
 
 # A slot belongs to a variable of the model: `bert/…/kernel/adam_m`. It has the
 # variable's shape, or one of these names.
@@ -22,8 +23,6 @@ _OF_OPTIMISER = re.compile(
     r"(?i)(training/)?[^/]*(adam|lamb(?!da)|adafactor|adagrad|adadelta|rmsprop|momentum|sgd|optimi[sz]er)[^/]*/.*"
 )
 _OF_AVERAGES = re.compile(r"(?i)[^/]*(ema|swa|average)[^/]*/(.*)")
-MODEL = ("bert/", "cls/")  # scopes of the model's variables
-
 OPTIMISER, AVERAGES, SCALARS = "optimiser state", "moving averages of the weights", "training step"
 
 

@@ -1,16 +1,16 @@
 """WoBERT, WoBERT Plus and any other BERT: transformers' own class, with the tokenizer that segments words."""
 
 from .bert_weights import bert_weights
-from .family import POOLER, TABLE, Config, Family, Weight
+from .family import POOLER, TABLE, Config, Family
+from .weights import Weight, weight
 
 POSITIONS = "bert/embeddings/position_embeddings"
 
 
 def weights(config: Config) -> list[Weight]:
     """Return every untied weight of BertForMaskedLM."""
-    shape = (config.max_position_embeddings, config.hidden_size)
-    positions = Weight("bert.embeddings.position_embeddings.weight", POSITIONS, shape)
-    return [positions, *bert_weights(config, config.hidden_size, "bert")]
+    length, width = config.max_position_embeddings, config.hidden_size
+    return [weight("bert.embeddings.position_embeddings.weight", length, width), *bert_weights(config, width, "bert")]
 
 
 FAMILY = Family(

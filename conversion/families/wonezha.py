@@ -6,7 +6,8 @@ from ..errors import CheckpointError
 from ..formats.dtypes import cast
 from ..formats.source import Source
 from .bert_weights import bert_weights
-from .family import POOLER, RELATIVE, Config, Family, Weight
+from .family import POOLER, RELATIVE, Config, Family
+from .weights import Weight
 
 MAX_RELATIVE_POSITION = 64  # bert4keras' value; the files do not have it
 # Keras saves this table with the weights, although it is computed and never trained.

@@ -8,7 +8,6 @@ checked to be finite.
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -36,10 +35,6 @@ WRAPPERS = ("module.", "model.", "_orig_mod.")
 INSIDE = ("state_dict", "model_state_dict", "model")
 
 
-# An encoder's keys with the prefix of any supported class.
-_ENCODER = re.compile(r"(?:(?:roformer|bert|nezha)\.)?((?:embeddings|encoder|pooler)\..+)")
-
-
 class PyTorchSource(Source):
     """The tensors of a file or of an index's shards under their own names, linear weights of shape (out, in).
 
@@ -49,6 +44,8 @@ class PyTorchSource(Source):
 
     Raises CheckpointError, one sentence naming the file, if one is missing, damaged, or holds more than tensors.
     """
+
+    has_keys = True
 
     def __init__(self, path: Path):
         self.path = path
@@ -76,11 +73,6 @@ class PyTorchSource(Source):
             self._unchecked = {name.removeprefix(prefix): path for name, path in self._unchecked.items()}
             entries = [replace(entry, name=name.removeprefix(prefix)) for name, entry in self.entries.items()]
             self.entries = {entry.name: entry for entry in entries}
-
-    def variables(self) -> set[str]:
-        """Return the names that the encoder's tensors have in the released checkpoints of the original framework."""
-        found = (re.fullmatch(_ENCODER, name) for name in self.entries)
-        return {_as_variable(match[1]) for match in found if match}
 
     def _open_safetensors(self, path: Path) -> None:
         try:
@@ -143,22 +135,6 @@ class PyTorchSource(Source):
     def check(self, name: str) -> None:
         """Read one tensor only to check its checksum."""
         self.tensor(name)
-
-
-def _as_variable(key: str) -> str:
-    """Return a variable's name.
-
-    >>> _as_variable("encoder.layer.0.output.dense.weight")
-    'bert/encoder/layer_0/output/dense/kernel'
-    """
-    if "relative_positions_encoding" in key:  # a copy in each layer
-        return "bert/embeddings/relative_position_embeddings"
-    parts, kind = key.rsplit(".", 1)
-    if kind == "weight":
-        kind = "" if parts.endswith("_embeddings") else "/gamma" if parts.endswith("LayerNorm") else "/kernel"
-    else:
-        kind = f"/{kind}"
-    return "bert/" + parts.replace(".layer.", ".layer_").replace(".", "/") + kind
 
 
 def as_array(tensor: torch.Tensor) -> np.ndarray:

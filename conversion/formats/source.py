@@ -1,7 +1,7 @@
 """The interface of weights files of every format: tensors by name, checked as they are read."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,10 +22,16 @@ class Tensor:
 
 
 class Source:
-    """Base class of a file of tensors, or of several that belong together; `path` is the one that errors name."""
+    """Base class of a file of tensors, or of several that belong together; `path` is the one that errors name.
+
+    Tensors have the names of the released checkpoints' variables or, if `has_keys` is set, the keys of their class, and
+    then `beside` names what else the file has.
+    """
 
     path: Path
     entries: Mapping[str, Tensor]
+    has_keys = False
+    beside: Collection[str] = ()
 
     def in_file_order(self) -> list[Tensor]:
         """Return the entries in file order, which is the fastest to read."""
