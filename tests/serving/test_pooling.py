@@ -60,6 +60,7 @@ FOREIGN = listed("os.path.Pooling", "1_Pooling")
 OUTSIDE = listed("sentence_transformers.models.Pooling", "../1_Pooling")
 ROUTES = listed("sentence_transformers.models.Router", "1_Pooling")
 MEAN = listed("sentence_transformers.models.Pooling", "1_Pooling")
+COMMAND = "from roformer_command import main\nmain()"
 WITHOUT_FOLDER = listed("sentence_transformers.models.Pooling", "gone")
 SIM = list  # the modules of RoFormer-Sim: its encoder, [CLS], and its pooler as a Dense
 
@@ -210,6 +211,19 @@ def test_vectors_that_cannot_be_made_are_refused(folder_of, case):
         TextEncoder(folder)
 
 
+@pytest.mark.parametrize("listing", [FOREIGN, OUTSIDE, ROUTES])
+def test_modules_are_refused_before_anything_is_imported(folder_of, tmp_path, listing):
+    folder = folder_of("word", pooling("mean"), {"modules.json": listing})
+    (tmp_path / "texts.txt").write_text("今天", encoding="utf-8")
+    code = "import sys\nfor name in ('torch', 'sentence_transformers'): sys.modules[name] = None\n" + COMMAND
+    command = [sys.executable, "-c", code, "embed", folder, "texts.txt", "vectors"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
+    assert_states(
+        done.stderr, folder / "modules.json", json.loads(listing)[1]["path" if listing == OUTSIDE else "type"]
+    )
+
+
 def test_a_matcher_normalises_what_its_modules_make(folder_of):
     folder = folder_of("bi", pooling("max"), {})
     expected = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
@@ -277,7 +291,7 @@ def test_the_library_is_needed_only_for_modules(saved, tmp_path, kind):
     folder = shutil.copytree(saved(kind), tmp_path / "model")
     (folder / "modules.json").unlink(missing_ok=True)
     expected = TextEncoder(folder, device="cpu")(TEXTS)
-    code = "import sys\nsys.modules['sentence_transformers'] = None\nfrom roformer_command import main\nmain()"
+    code = "import sys\nsys.modules['sentence_transformers'] = None\n" + COMMAND
     command = [sys.executable, "-c", code, "embed", "model", "texts.txt", "vectors"]
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
