@@ -1,7 +1,8 @@
-"""Folders of vectors, and their settings."""
+"""Folders of vectors, their settings, and a model that makes bad ones."""
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,8 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+from safetensors.numpy import load_file, save_file
+from transformers import AutoTokenizer
 
 SETTINGS = b"modeling_roformer.run"
 
@@ -40,6 +43,17 @@ def write_settings(folder: Path, settings: dict | str) -> None:
     text = settings if isinstance(settings, str) else json.dumps(settings)
     schema = pyarrow.parquet.read_schema(folder / "_run.parquet")
     pyarrow.parquet.ParquetWriter(folder / "_run.parquet", schema.with_metadata({SETTINGS: text})).close()
+
+
+def with_a_word_of_nan(model: Path, folder: Path, word: str) -> Path:
+    """Copy a model whose vectors are not finite for texts with a word; return the folder."""
+    shutil.copytree(model, folder)
+    weights = load_file(folder / "model.safetensors")
+    (embeddings,) = (weights[name] for name in weights if name.endswith("word_embeddings.weight"))
+    (id_,) = AutoTokenizer.from_pretrained(folder)(word, add_special_tokens=False)["input_ids"]
+    embeddings[id_] = np.nan
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
 
 
 class Killed(BaseException):

@@ -222,14 +222,6 @@ def test_an_id_may_end_like_that_of_a_chunk(saved, tmp_path):
     assert sorted(match.id for match in matches) == ["a", "a#1", "a#1#1"] and matches[0].id == "a#1#1"
 
 
-def test_a_chunk_without_a_finite_vector_is_named(saved, tmp_path, monkeypatch):
-    (tmp_path / "texts.txt").write_text("今天" * 60, encoding="utf-8")
-    bad = lambda self, rows: np.where(np.arange(len(rows.ids))[:, None] == 2, np.nan, np.ones((1, 3)))  # noqa: E731
-    monkeypatch.setattr(TextEncoder, "vectors", bad)
-    with refused(ServingError, "texts.txt:1", "chunk 3", "not finite"):
-        embed(saved("word"), tmp_path / "texts.txt", tmp_path / "out", chunk=12)
-
-
 def test_the_commands(run, saved, articles, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     options = ["--sample-by", "document", "--chunk", 16, "--overlap", 4, "--keep-text"]

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import sys
+from threading import Thread
 
 import datasets
 import numpy as np
@@ -14,7 +15,15 @@ import pytest
 import transformers
 from helpers.messages import assert_states, refused
 from helpers.small_texts import TEXTS
-from helpers.vector_folders import SETTINGS, contents, killed_after, read_settings, read_vectors, shards_of
+from helpers.vector_folders import (
+    SETTINGS,
+    contents,
+    killed_after,
+    read_settings,
+    read_vectors,
+    shards_of,
+    with_a_word_of_nan,
+)
 from safetensors.numpy import load_file, save_file
 
 from modeling_roformer.data import DataError
@@ -87,33 +96,19 @@ def test_a_data_set(saved, naive, tmp_path, monkeypatch):
     np.testing.assert_allclose(vectors, naive(saved("word"), TEXTS, "mean"), atol=2e-6)
 
 
-def test_a_stopped_run_resumes_and_ends_as_one_that_was_not(saved, texts, tmp_path, monkeypatch):
-    arguments = {"shard_size": 2, "keep_text": True}
-    embed(saved("word"), texts, tmp_path / "whole", **arguments)
-    out, computed = tmp_path / "out", []
-    vectors = TextEncoder.vectors
-
-    def until_the_third(self, rows):
-        if len(computed) == 3:
-            raise KeyboardInterrupt
-        computed.append(len(rows.ids))
-        return vectors(self, rows)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(TextEncoder, "vectors", until_the_third)
-        embed(saved("word"), texts, out, **arguments)
-    assert 1 <= len(shards_of(out)) <= 3 and "done" not in read_settings(out)
-    # One of those there is damaged: a bit of a vector.
+def test_only_shards_that_are_lost_or_damaged_are_computed_again(saved, texts, tmp_path, monkeypatch):
+    out, arguments = tmp_path / "out", {"shard_size": 2, "keep_text": True}
+    embed(saved("word"), texts, out, **arguments)
+    whole = contents(out)
+    (out / "000003.parquet").unlink()
     damaged = out / "000000.parquet"
     data = bytearray(damaged.read_bytes())
-    place = data.find(first_numbers(tmp_path / "whole"))
-    data[place] ^= 1
+    data[data.find(first_numbers(out))] ^= 1  # a bit of a vector
     damaged.write_bytes(data)
     (out / ".000004.parquet.unfinished").write_bytes(b"what a killed process left")
-    kept = len(shards_of(out)) - 1
     report = embed(saved("word"), texts, out, **arguments)
-    assert (report.kept, report.texts, report.shards) == (kept, 10, 5)
-    assert contents(out) == contents(tmp_path / "whole")
+    assert (report.kept, report.texts, report.shards) == (3, 10, 5)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == whole
     # Nothing is left to do, and no model is loaded for it.
     monkeypatch.setattr(sys.modules[embed.__module__], "TextEncoder", lambda *_, **__: pytest.fail("a model is loaded"))
     assert embed(saved("word"), texts, out, **arguments).kept == 5
@@ -353,17 +348,25 @@ def test_options_that_do_not_fit(saved, run, texts, tmp_path):
     error_of(run, saved("wobert"), texts, tmp_path / "out2", "--max-length", 9999, states=states)
 
 
-def test_a_vector_that_is_not_finite_is_named(saved, texts, tmp_path, monkeypatch):
-    vectors = TextEncoder.vectors
+@pytest.mark.parametrize(
+    ("options", "named"), [({}, "texts.txt:2 "), ({"chunk": 12}, "texts.txt:2, chunk 5 ")], ids=["whole", "in chunks"]
+)
+def test_a_vector_that_is_not_finite_is_named(saved, tmp_path, options, named):
+    model = with_a_word_of_nan(saved("word"), tmp_path / "model", "旋转")
+    (tmp_path / "texts.txt").write_text("今天\n" + "今天" * 20 + "旋转\n", encoding="utf-8")
+    with refused(ServingError, named, "not finite", "float32"):
+        embed(model, tmp_path / "texts.txt", tmp_path / "out", **options)
 
-    def damaged(self, rows):
-        found = vectors(self, rows)
-        found[3, 1] = 1e6  # more than float16 holds
-        return found
 
-    monkeypatch.setattr(TextEncoder, "vectors", damaged)
-    with refused(ServingError, "texts.txt:4", "not finite", "float16", "--vector-dtype"):
-        embed(saved("word"), texts, tmp_path / "out", vector_dtype="float16")
+def test_a_vector_that_float16_does_not_hold_is_named(saved, texts, tmp_path):
+    model = shutil.copytree(saved("word"), tmp_path / "model")
+    weights = load_file(model / "model.safetensors")
+    *_, last = sorted(name for name in weights if name.endswith("output.LayerNorm.weight"))
+    weights[last] *= 1e6
+    save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
+    with refused(ServingError, "texts.txt:1 ", "not finite", "float16", "--vector-dtype"):
+        embed(model, texts, tmp_path / "out", vector_dtype="float16")
+    embed(model, texts, tmp_path / "out")
 
 
 def test_without_the_extra_one_sentence_says_what_to_install(saved, texts, tmp_path, monkeypatch, run):
@@ -418,18 +421,19 @@ def test_texts_of_the_same_names_elsewhere(saved, tmp_path):
     assert contents(out) == before
 
 
-def test_a_model_that_is_replaced_before_it_is_loaded_is_noticed(saved, texts, tmp_path, monkeypatch):
-    model, module = tmp_path / "model", sys.modules[embed.__module__]
-    read_shards = module.read_shards
-    shutil.copytree(saved("word"), model)
+def test_a_model_that_is_replaced_before_it_is_loaded_is_noticed(saved, tmp_path):
+    model, pipe = shutil.copytree(saved("word"), tmp_path / "model"), tmp_path / "pipe"
+    os.mkfifo(pipe)
 
-    def replace(corpus, most):  # once the model's digest has been taken
-        shutil.copytree(saved("bi"), model, dirs_exist_ok=True)
-        return read_shards(corpus, most)
+    def replace_and_write():
+        with open(pipe, "w", encoding="utf-8") as file:  # opened when texts are read, after the model's files
+            shutil.copytree(saved("bi"), model, dirs_exist_ok=True)
+            file.write("今天\n")
 
-    monkeypatch.setattr(module, "read_shards", replace)
+    (writer := Thread(target=replace_and_write)).start()
     with refused(ServingError, model, "changed"):
-        embed(model, texts, tmp_path / "out")
+        embed(model, pipe, tmp_path / "out")
+    writer.join()
     assert not (tmp_path / "out").exists()
 
 

@@ -15,9 +15,7 @@ import pytest
 from helpers.command_line import ROFORMER
 from helpers.messages import assert_states, refused
 from helpers.small_texts import TEXTS
-from helpers.vector_folders import read_settings, write_settings
-from safetensors.numpy import load_file, save_file
-from transformers import AutoTokenizer
+from helpers.vector_folders import read_settings, with_a_word_of_nan, write_settings
 
 from modeling_roformer.serving.errors import ServingError
 from modeling_roformer.serving.vectors import Match, TextEncoder, embed, rank
@@ -134,12 +132,7 @@ def test_damaged_and_missing_files_are_named(run, vectors, harm, named):
 
 def test_a_query_without_a_finite_vector_is_refused(saved, run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    model = shutil.copytree(saved("word"), tmp_path / "word")
-    weights = load_file(model / "model.safetensors")
-    (embeddings,) = (weights[name] for name in weights if name.endswith("word_embeddings.weight"))
-    (id_,) = AutoTokenizer.from_pretrained(model)("旋转", add_special_tokens=False)["input_ids"]
-    embeddings[id_] = np.nan
-    save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
+    with_a_word_of_nan(saved("word"), tmp_path / "word", "旋转")
     Path("texts.txt").write_text("今天\n明月\n", encoding="utf-8")
     embed("word", "texts.txt", "vectors")
     Path("queries.txt").write_text("今天\n旋转\n", encoding="utf-8")
