@@ -13,7 +13,7 @@ from modeling_roformer.saved_fields import MODEL_TYPES
 from ..errors import CheckpointError
 from ..families.detection import FIELDS
 from ..families.registry import FAMILIES
-from ..folder.legacy_folder import TOKENIZER_CONFIG, LegacyFiles
+from ..folder.legacy_folder import BERT4TORCH, TOKENIZER_CONFIG, LegacyFiles
 from ..folder.settings import class_of, read_fields, read_settings
 from ..folder.vocabulary import Vocabulary, read_vocabulary
 from .exported import EXPORTED_AS, OWN, is_exported, own_config, tokenizer_arguments
@@ -97,7 +97,10 @@ def _new_tokenizer(
 
 
 def pytorch_parts(files: LegacyFiles) -> Parts:
-    """Read config.json or bert_config.json, and the tokenizer, of a PyTorch folder."""
+    """Read config.json or another configuration, and the tokenizer, of a PyTorch folder.
+
+    bert4torch writes its own configuration beside transformers', and names the family there.
+    """
     from ..folder.saved_tokenizer import read_tokenizer
 
     fields = read_fields(files.config)
@@ -105,6 +108,7 @@ def pytorch_parts(files: LegacyFiles) -> Parts:
     if model_type not in (None, *MODEL_TYPES_READ):
         known = ", ".join(MODEL_TYPES_READ)
         raise CheckpointError(f"{files.config}: model_type is {model_type!r}, but only {known} can be converted")
+    beside = read_fields(files.config.with_name(BERT4TORCH), default={})
     tokenizer = read_tokenizer(files.vocab.parent)
     kept = {name: value for name, value in fields.items() if name not in (*NOT_KEPT, *ONLY_SIGNS)}
     if kept.get("pooler_activation") is None:
@@ -112,7 +116,7 @@ def pytorch_parts(files: LegacyFiles) -> Parts:
     return Parts(
         config=files.config,
         fields=kept,
-        all_fields=fields,
+        all_fields={name: value for name, value in beside.items() if name in FIELDS} | fields,
         ignored=[name for name in NOT_KEPT if name in fields],
         architecture=class_of(files.config, fields),
         exported_as=None,

@@ -122,16 +122,11 @@ def read_checkpoint(
     title = found.title_of(vocabulary)
     if written.note is None and written.base == "roformer":
         title = KINDS[kind_of({"model_type": "roformer", **fields}, vocabulary.word_level)].title
-    sign, architecture = detection.sign, fields["architectures"][0]
-    if is_keys and not starts_anew and architecture not in (sign or ""):
-        sign = ", and ".join(
-            filter(None, [sign, f"{files.config.name} names {architecture}" if parts.architecture else ""])
-        )
     left_open = {} if parts.exported_as and is_saved_class else written.tokenizer(SimpleNamespace(**fields))
     return Checkpoint(
         family=found.name,
         title=title,
-        sign=sign or None,
+        sign=detection.sign,
         source=source,
         vocabulary=vocabulary,
         fields={"model_type": written.base, **fields},

@@ -16,7 +16,8 @@ from ..errors import CheckpointError
 from ..formats.pytorch_files import PYTORCH, PYTORCH_SUFFIXES
 from ..formats.zip_archive import open_zip
 
-CONFIGS = ("bert_config.json", "config.json")
+BERT4TORCH = "bert4torch_config.json"
+CONFIGS = ("bert_config.json", "config.json", BERT4TORCH)
 VOCABULARY = "vocab.txt"
 GENERATION_CONFIG = "generation_config.json"
 TOKENIZER = "tokenizer.json"  # the only vocabulary file of new versions of transformers

@@ -32,7 +32,7 @@ from modeling_roformer import NezhaForMaskedLM, RoFormerForCausalLM, RoFormerFor
 from modeling_roformer.conversion.converter import convert
 from modeling_roformer.conversion.errors import CheckpointError
 
-BERT4KERAS, TRANSFORMERS = "bert_config.json", "config.json"
+BERT4KERAS, TRANSFORMERS, BERT4TORCH = "bert_config.json", "config.json", "bert4torch_config.json"
 TEXT = "明月，听见风"
 WORDS = [ENTRIES.index(word) for word in ("明月", "，", "听见", "风")]
 PLAIN = {
@@ -179,6 +179,8 @@ TABLE = [
     ("simbert", TRANSFORMERS, {"model": "simbert"}, "auto", "simbert", EACH),
     *[("wonezha", TRANSFORMERS, fields, "auto", "wonezha", EACH) for fields in NEZHA_SIGNS],
     ("wonezha", BERT4KERAS, {"model": "nezha"}, "auto", "wonezha", OPEN),
+    ("wonezha", BERT4TORCH, {"model": "nezha"}, "auto", "wonezha", OPEN[1:]),
+    ("v2", BERT4TORCH, {"model": "roformer_v2"}, "auto", "v2", OPEN[1:]),
 ]
 CASES = [(*row, form) for *row, forms in TABLE for form in forms]
 
@@ -384,3 +386,10 @@ def test_the_command_asks_what_a_pooler_is(tmp_path):
     assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1
     assert_states(done.stderr, *QUESTION)
     assert not (tmp_path / "output").exists()
+
+
+def test_bert4torch_names_the_family_beside_the_configuration_of_transformers(tmp_path):
+    source = write_checkpoint(tmp_path / "checkpoint", "wonezha", "bin without a prefix", BARE, TRANSFORMERS)
+    (source / BERT4TORCH).write_text(json.dumps({"model": "nezha", "hidden_size": 1}))
+    convert(source, tmp_path / "output")
+    assert_is("wonezha", "wonezha", tmp_path / "output")
