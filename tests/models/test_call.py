@@ -1,21 +1,17 @@
 """One call of a model: its arguments are checked before anything is computed, and read into one object."""
 
+from functools import partial
+
 import pytest
 import torch
 from helpers.messages import refused
-from helpers.packed_kernel import pack_any_padding
-from helpers.small_models import small_config
+from helpers.small_models import small_model
 
-import modeling_roformer as ours
 from modeling_roformer.call import read_call
 
 IDS = torch.tensor([[2, 7, 8, 3], [2, 9, 3, 0]])
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
-
-
-def make_model(name, **fields):
-    config_class = ours.NezhaConfig if name.startswith("Nezha") else ours.RoFormerConfig
-    return getattr(ours, name)(small_config(config_class, vocab_size=50, **fields)).eval()
+make_model = partial(small_model, vocab_size=50)
 
 
 def refuse_to_compute(*args):
@@ -76,8 +72,7 @@ def test_values_out_of_range(name, inputs, facts):
         (torch.ones_like(MASK), {}, False, False),
     ],
 )
-def test_padding_is_left_out_where_nothing_reads_it(mask, options, is_masked, is_packed, monkeypatch):
-    pack_any_padding(monkeypatch)
+def test_padding_is_left_out_where_nothing_reads_it(mask, options, is_masked, is_packed, packs_any_padding):
     model = make_model("RoFormerModel")
     call = read_call(model, input_ids=IDS, attention_mask=mask, options={}, **options)
     assert (call.attention_mask is not None, call.packing is not None) == (is_masked, is_packed)

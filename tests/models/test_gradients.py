@@ -3,7 +3,6 @@
 import pytest
 import torch
 from cases import NO_DROPOUT, VARIANTS, make_ids, make_variant, source_of
-from helpers.packed_kernel import pack_any_padding
 
 LENGTHS = (3, 6, 1, 3)
 TEXTS = make_ids(4, 6)
@@ -46,8 +45,7 @@ def gradients_of(model, way):
 
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing_enable:FutureWarning")
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_gradients_are_those_of_each_text_alone(variant, monkeypatch):
-    pack_any_padding(monkeypatch)
+def test_gradients_are_those_of_each_text_alone(variant, packs_any_padding):
     model = make_variant(variant, **NO_DROPOUT).train()
     expected = gradients_of(model, "alone")
     for name, gradient in expected.items():

@@ -6,7 +6,6 @@ from functools import partial
 import pytest
 import torch
 from helpers.flattened import ENDS, flatten
-from helpers.packed_kernel import pack_any_padding
 from helpers.small_models import small_config
 from helpers.training_steps import CASES, CLASSES, IDS, MASKS, make_step, number_of_reads
 from helpers.waits import host_reads
@@ -45,8 +44,7 @@ def test_reads_of_a_training_step(case, mask):
 
 
 @pytest.mark.parametrize("head", ["RoFormerModel", "RoFormerForMaskedLM", "RoFormerForSequenceClassification"])
-def test_leaving_out_padding_adds_one_read(head, monkeypatch):
-    pack_any_padding(monkeypatch)
+def test_leaving_out_padding_adds_one_read(head, packs_any_padding):
     model = getattr(ours, head)(small_config(num_labels=3))
     labels = {"RoFormerForMaskedLM": IDS.masked_fill(IDS == 0, -100), "RoFormerForSequenceClassification": CLASSES}
     inputs = {"attention_mask": MASKS["with padding"]} | ({"labels": labels[head]} if head in labels else {})

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from helpers.messages import refused
-from helpers.small_models import small_config
+from helpers.small_models import small_config, small_model
 
 import modeling_roformer as ours
 from modeling_roformer.inputs import nonzero
@@ -17,8 +17,7 @@ FIELDS = {"vocab_size": 50, "num_labels": 3}
 
 
 def make_model(head, **fields):
-    config_class = ours.NezhaConfig if head.startswith("Nezha") else ours.RoFormerConfig
-    model = getattr(ours, head)(small_config(config_class, **{**FIELDS, **fields})).eval()
+    model = small_model(head, **FIELDS, **fields)
 
     def refuse(*args):
         raise AssertionError("something was computed")

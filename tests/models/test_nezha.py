@@ -1,7 +1,6 @@
 """NEZHA: its formulas written out in float64, bert4keras' recorded numbers, transformers 4's checkpoints."""
 
 import json
-import logging
 import shutil
 
 import numpy as np
@@ -231,16 +230,6 @@ def save_as_transformers_4(folder, model, **changes):
     return weights
 
 
-@pytest.fixture
-def said(caplog):
-    """Record the log messages of transformers."""
-    logger = logging.getLogger("transformers")
-    propagates, logger.propagate = logger.propagate, True
-    with caplog.at_level(logging.WARNING):
-        yield caplog
-    logger.propagate = propagates
-
-
 @pytest.mark.parametrize("auto_class", SERVED, ids=lambda cls: cls.__name__)
 def test_checkpoints_of_transformers_4_load_without_a_word(auto_class, tmp_path, said):
     model = make_model(SERVED[auto_class])
@@ -340,13 +329,6 @@ def test_the_pooler_is_left_out_on_request(tmp_path, said):
 
 
 # Heads
-
-
-def test_masked_lm():
-    model, labels = make_model(), torch.full((4, 10), -100)
-    labels[:, 3] = make_ids(4)
-    outputs = model(make_ids(4, 10), labels=labels)
-    torch.testing.assert_close(outputs.loss, F.cross_entropy(outputs.logits[:, 3], labels[:, 3]))
 
 
 def test_pretraining():

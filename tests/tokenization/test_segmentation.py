@@ -11,11 +11,9 @@ from helpers.messages import assert_states, refused
 from helpers.properties import max_examples
 from helpers.textbook import (
     PLAIN,
-    SPECIAL,
     USER_DICT,
     WITH_USER_WORDS,
     make_jieba,
-    naive,
     texts,
     wordy,
 )
@@ -30,30 +28,6 @@ from modeling_roformer.tokenization.segmentation import (
     read_user_dict,
     words_to_find,
 )
-
-
-@max_examples(4)
-@given(
-    st.lists(
-        st.tuples(
-            st.text(st.sampled_from("今天气非常好的一是abc1"), min_size=1, max_size=4),
-            st.one_of(st.none(), st.integers(0, 10**9)),
-        ),
-        min_size=1,
-        max_size=6,
-    ),
-    st.lists(wordy, min_size=1, max_size=4),
-)
-def test_any_user_dictionary(words, many):
-    lines = [word if freq is None else f"{word} {freq}" for word, freq in words]
-    cutter = make_jieba()
-    for word, freq in words:
-        cutter.add_word(word, freq)
-    tokenizer = RoFormerTokenizer(WORD_VOCABULARY, user_dict=lines)
-    for text in [*many, *(word for word, _ in words)]:
-        if not any(token in text for token in SPECIAL):
-            assert tokenizer(text, add_special_tokens=False).input_ids == naive(text, cutter)
-
 
 line = st.text(st.sampled_from("今天气非常好的一是abcXY1 0239n\t\r\v\u3000\u2028·*-%\ud800"), max_size=9)
 # A byte order mark before white space is left out: jieba keeps that space in the word.

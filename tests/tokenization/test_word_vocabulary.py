@@ -20,7 +20,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modeling_roformer.data import DataError, reader
-from modeling_roformer.tokenization import RoFormerTokenizer
 from modeling_roformer.vocabulary_maker.word_vocabulary import make_word_vocabulary
 
 SPECIAL = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -97,14 +96,6 @@ def test_equals_counting_by_hand(make, tmp_path, options):
     assert entries == naive_entries(DOCUMENTS, **options)
     assert (report.kept, report.dropped, report.added) == (len(KEPT), len(REDUNDANT), len(entries) - len(KEPT))
     assert report.rarest == naive_words(DOCUMENTS)[entries[-1]]
-
-
-def test_the_tokenizer_finds_every_word_that_is_added(make, tmp_path):
-    entries, report = make(written(tmp_path / "corpus.txt", DOCUMENTS), min_count=2)
-    tokenizer = RoFormerTokenizer(str(tmp_path / "made.txt"))
-    assert tokenizer.word_segmentation == "jieba" and report.documents == len(DOCUMENTS)
-    new = entries[len(KEPT) :]
-    assert new and set(new) <= {token for text in DOCUMENTS for token in tokenizer.tokenize(text)}
 
 
 @given(
