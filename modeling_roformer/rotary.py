@@ -173,8 +173,7 @@ def kept_frequencies(
     key = device, width, repr(getattr(config, "rope_parameters", PAPER_ROPE))
     if key in _kept:
         return _kept[key]
-    with torch.inference_mode(False):  # autograd takes no tensors of the inference mode
-        frequencies = scaled_inverse_frequencies(config, lengths, device, width)
+    frequencies = scaled_inverse_frequencies(config, lengths, device, width)
     if not is_transformed():
         if device.type == "cuda":  # another stream may read them at once
             torch.cuda.current_stream(device).synchronize()

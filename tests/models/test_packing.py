@@ -316,6 +316,14 @@ def test_vmap(variant):
     close(found[1], alone(model, [ids[1]]))
 
 
+@torch.no_grad()
+def test_a_head_with_one_result_per_row_takes_positions_that_cannot_be_read():
+    model, ids = small_model("RoFormerForSequenceClassification").double(), torch.stack([TEXTS[1], TEXTS[3]])
+    positions = torch.arange(7).expand(2, 7)
+    found = torch.func.vmap(lambda ids, x: model(ids[None], position_ids=x[None]).logits[0])(ids, positions)
+    close(found, model(ids).logits)
+
+
 def test_linear_attention_cannot_tell_in_a_traced_model():
     model, batch = small_model(**LINEAR), flatten()
     with refused(ValueError, 'attention_type="linear"', "attention_mask"):

@@ -123,16 +123,6 @@ def test_training_is_not_warned_of(name, labels, warnings, tmp_path):
     assert not warnings
 
 
-def test_a_misspelt_column_is_warned_of_in_training(warnings, tmp_path):
-    samples = [{"input_ids": IDS[i], "attention_mask": MASK[i], "labels": IDS[i], "segment": MASK[i]} for i in range(2)]
-    arguments = TrainingArguments(
-        tmp_path, max_steps=2, use_cpu=True, report_to=[], disable_tqdm=True, remove_unused_columns=False
-    )
-    Trainer(make_model("RoFormerForMaskedLM"), arguments, train_dataset=samples).train()
-    assert len(warnings) == 1
-    assert_states(warnings[0], "segment")
-
-
 def test_it_does_not_stand_in_the_way_of_compilers(warnings):
     model = make_model("RoFormerForMaskedLM")
     with torch.no_grad():

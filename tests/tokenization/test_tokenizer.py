@@ -4,7 +4,6 @@ import copy
 import gzip
 import itertools
 import json
-import multiprocessing
 import pickle
 import re
 import shutil
@@ -307,39 +306,6 @@ def test_threads_with_different_settings(words):
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(encode, range(12))) == expected * 6
         assert list(pool.map(lambda _: fresh(ALL_TEXTS).input_ids, range(8))) == [expected[1]] * 8
-
-
-class Dataset:
-    def __init__(self, tokenizer):
-        self.tokenizer = tokenizer
-
-    def __len__(self):
-        return len(ALL_TEXTS)
-
-    def __getitem__(self, index):
-        return self.tokenizer(ALL_TEXTS[index])
-
-
-def as_it_is(batch):
-    return batch
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_data_loader_workers(words, method):
-    if method not in multiprocessing.get_all_start_methods():
-        pytest.skip(f"this system cannot {method} processes")
-    data = pytest.importorskip("torch.utils.data")
-    loader = data.DataLoader(
-        Dataset(words),
-        batch_size=32,
-        num_workers=1 + (method == "fork"),
-        collate_fn=as_it_is,
-        multiprocessing_context=method,
-    )
-    items = [item for batch in loader for item in batch]
-    assert [item.input_ids for item in items] == column("word_ids")
-    assert items[5].tokens() == words(ALL_TEXTS[5]).tokens()
 
 
 # The command `roformer` is the one process in which the package does not import all of itself.
