@@ -137,7 +137,7 @@ def detect(
     stated += _application_sign(config, config_file)
     described = [*_decoder_sign(config, "bert/pooler/dense/kernel" in variables), *_words_of(config), *key_signs]
     signs = [*stated, *described, *_words(name, WORDS, f"its name, {name}, says", Level.NAME)]
-    families, fits = structure.families, FAMILIES.get(requested)
+    families, asked = structure.families, FAMILIES.get(requested)
     has_one_position = len({FAMILIES[family].positions for family in families}) == 1
 
     def contradiction(sign: Sign, other: str) -> CheckpointError:
@@ -147,24 +147,24 @@ def detect(
         use = f"use {' or '.join(f'--family {family}' for family in options)}, or " if options else ""
         remedy = "rename the folder or archive" if sign.level is Level.NAME else f"correct {config_file.name}"
         trouble = f"has two signs of different models: {other}, but {sign.text}"
-        if fits is not None:
-            trouble = f"is not a {fits.title} (--family {requested}): {sign.text}"
+        if asked is not None:
+            trouble = f"is not a {asked.title} (--family {requested}): {sign.text}"
         return CheckpointError(f"{source} {trouble}; {use}{remedy}")
 
-    if fits is not None and requested not in (*families, *structure.on_request):
+    if asked is not None and requested not in (*families, *structure.on_request):
         sign = "its layers have biases and layer norms" if requested == "v2" else structure.sign
         raise contradiction(Sign(sign), "")
     candidates = _candidates(families)
-    if fits is None and exported is not None:
+    if asked is None and exported is not None:
         candidates, signs = _candidates((exported,)), [*stated, *described]
     elif requested in structure.on_request:  # the configuration describes what is left out
         candidates, signs = _candidates((requested,)), stated
-    elif fits is not None:
+    elif asked is not None:
         candidates = [candidate for candidate in candidates if candidate.family == requested]
-    if fits is not None and (requested in structure.on_request or _has_other_masks(fits, families)):
-        signs = [*signs, Sign(f"--family {requested}", masks=(fits.mask,), level=Level.REQUEST)]
+    if asked is not None and (requested in structure.on_request or _has_other_masks(asked, families)):
+        signs = [*signs, Sign(f"--family {requested}", masks=(asked.mask,), level=Level.REQUEST)]
     # Tensors, or an exported configuration, say where positions come from.
-    has_known_positions = (fits is not None and has_one_position) or (fits is None and exported is not None)
+    has_known_positions = (asked is not None and has_one_position) or (asked is None and exported is not None)
     deciding: dict[str, list[Sign]] = {"positions": [], "masks": []}
     for sign in sorted(signs, key=lambda sign: sign.level):
         for what, before in deciding.items():
@@ -180,24 +180,24 @@ def detect(
     chosen = next((each for each in candidates if each.masks == FAMILIES[each.family].mask), candidates[0])
     # A BERT without a table of positions can be a NEZHA, but it can also be a configuration that was copied.
     is_vague = all(len(sign.positions) > 1 for sign in deciding["positions"])
-    if fits is None and exported is None and chosen.positions != FAMILIES[families[0]].positions and is_vague:
+    if asked is None and exported is None and chosen.positions != FAMILIES[families[0]].positions and is_vague:
         raise contradiction(deciding["positions"][0], structure.sign)
-    if structure is SIM and is_pytorch and fits is None and chosen.family == "sim":
+    if structure is SIM and is_pytorch and asked is None and chosen.family == "sim":
         _check_pooler(config, source, config_file)
     family = FAMILIES[chosen.family]
-    found = Detection(family, None, *((chosen.masks, deciding["masks"][0]) if deciding["masks"] else ()))
-    if fits is not None:
+    mask_signs = deciding["masks"]
+    found = Detection(family, None, *((chosen.masks, mask_signs[0]) if mask_signs else ()))
+    if asked is not None:
         return found
     if exported is not None:
         return replace(found, sign="its configuration says so")
     texts = [structure.sign] if chosen.family == families[0] else []
     if not has_one_position:
-        texts += [
-            sign.text for sign in deciding["positions"] if sign not in key_signs or len(deciding["positions"]) == 1
-        ]
+        told = deciding["positions"]
+        texts += [sign.text for sign in told if sign not in key_signs or len(told) == 1]
     is_usual_layer = mask is not None and chosen.family == families[0]  # which needs no sentence
     if found.mask == family.mask and not is_usual_layer:
-        texts += [sign.text for sign in deciding["masks"]]
+        texts += [sign.text for sign in mask_signs]
     if chosen.family == PLAIN.families[0] and len(texts) == 1:
         texts.append("nothing says GPT" if is_keras else "nothing says GPT or NEZHA")
     return replace(found, sign=", and ".join(dict.fromkeys(texts)))
