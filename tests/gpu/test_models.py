@@ -9,7 +9,7 @@ from helpers.paths import REPOSITORY
 from helpers.seq2seq_models import make_ids, padded
 from helpers.seq2seq_models import make_model as make_seq2seq
 from helpers.small_models import small_model
-from helpers.training_steps import CASES, make_step, number_of_reads
+from helpers.training_steps import CASES, loss_and_gradients, make_step, number_of_reads
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from modeling_roformer import RoFormerTokenizer, unpadding
@@ -37,12 +37,6 @@ def counted_syncs():
         finally:
             torch.cuda.set_sync_debug_mode("default")
     syncs += [warning for warning in caught if "synchronizing CUDA operation" in str(warning.message)]
-
-
-def loss_and_gradients(model, inputs, **options):
-    outputs = model(**inputs, **options)
-    (outputs[0] if outputs[0].ndim == 0 else outputs[0][..., ::3].sum()).backward()
-    return outputs, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 
 def assert_near(found, expected, share=0.03):

@@ -91,6 +91,13 @@ def make_step(case: str, mask: str = "with padding", dropout: float = 0.1):
     return model, {**inputs, **arguments}
 
 
+def loss_and_gradients(model, inputs, **options):
+    """Return the outputs of a step, and the gradients of its loss by name; of some hidden states if it has no loss."""
+    outputs = model(**inputs, **options)
+    (outputs[0] if outputs[0].ndim == 0 else outputs[0][..., ::3].sum()).backward()
+    return outputs, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
 def number_of_reads(case: str, device: str = "cpu") -> int:
     """Return how often a step may wait for its device: once for each text, and once for labels.
 

@@ -11,7 +11,7 @@ from helpers.seq2seq_models import make_ids, padded
 from helpers.seq2seq_models import make_model as make_seq2seq
 from helpers.simulated_device import NAME, SimulatedDevice
 from helpers.small_models import small_model
-from helpers.training_steps import CASES, WITHOUT_MASK, make_step, number_of_reads
+from helpers.training_steps import CASES, WITHOUT_MASK, loss_and_gradients, make_step, number_of_reads
 
 # Without a mask, the choices are the same for every head.
 STEPS = [*((case, "with padding") for case in CASES), *((case, "no mask") for case in WITHOUT_MASK)]
@@ -29,12 +29,6 @@ def to_device(inputs):
 
 def on_cpu(x):
     return x.to("cpu") if isinstance(x, torch.Tensor) else x
-
-
-def loss_and_gradients(model, inputs, **options):
-    outputs = model(**inputs, **options)
-    (outputs[0] if outputs[0].ndim == 0 else outputs[0][..., ::3].sum()).backward()
-    return outputs, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 
 def assert_same(found, expected):
@@ -86,15 +80,24 @@ def test_float64_is_refused_where_a_device_has_none(device_without_float64):
         torch.zeros(3, device=NAME).double()
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_training_step_without_float64(case, device_without_float64):
-    model, inputs = make_step(case, dropout=0.0)
+def assert_same_step(device, case, mask="with padding"):
+    """Compare a step with that on a CPU, and return the number of its waits."""
+    model, inputs = make_step(case, mask, dropout=0.0)
     expected = loss_and_gradients(model, inputs)
     model.zero_grad()
     model, inputs = model.to(NAME), to_device(inputs)
     model.tie_weights()
-    for one, other in zip(loss_and_gradients(model, inputs), expected, strict=True):
+    device.waits.clear()
+    found = loss_and_gradients(model, inputs)
+    waits = device.waits.total()
+    for one, other in zip(found, expected, strict=True):
         assert_same(one, other)
+    return waits
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_training_step_without_float64(case, device_without_float64):
+    assert_same_step(device_without_float64, case)
 
 
 def test_random_features_are_redrawn_without_float64(device_without_float64):
@@ -118,16 +121,7 @@ def test_similar_vectors_are_ranked_without_float64(device_without_float64):
 
 @pytest.mark.parametrize(("case", "mask"), STEPS)
 def test_a_training_step(case, mask, device):
-    model, inputs = make_step(case, mask, dropout=0.0)
-    expected = loss_and_gradients(model, inputs)
-    model.zero_grad()
-    model, inputs = model.to(NAME), to_device(inputs)
-    model.tie_weights()
-    device.waits.clear()
-    found = loss_and_gradients(model, inputs)
-    assert device.waits.total() <= number_of_reads(case, NAME), device.waits
-    for one, other in zip(found, expected, strict=True):
-        assert_same(one, other)
+    assert assert_same_step(device, case, mask) <= number_of_reads(case, NAME)
 
 
 @pytest.mark.parametrize("case", ["RoFormerForMaskedLM", "RoFormerModel linear", "RoFormerForTripletMatching bi"])

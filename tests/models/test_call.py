@@ -6,16 +6,11 @@ import pytest
 import torch
 from helpers.messages import refused
 from helpers.small_models import small_model
+from test_inputs import IDS, MASK, make_refusing_model
 
 from modeling_roformer.call import read_call
 
-IDS = torch.tensor([[2, 7, 8, 3], [2, 9, 3, 0]])
-MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
 make_model = partial(small_model, vocab_size=50)
-
-
-def refuse_to_compute(*args):
-    raise AssertionError("something was computed")
 
 
 @pytest.mark.parametrize(
@@ -30,10 +25,8 @@ def refuse_to_compute(*args):
 )
 @pytest.mark.parametrize("name", ["RoFormerModel", "NezhaModel"])
 def test_no_batch_of_tokens(name, inputs, facts):
-    model = make_model(name)
-    model.embeddings.register_forward_pre_hook(refuse_to_compute)
     with refused(ValueError, *facts):
-        model(**inputs)
+        make_refusing_model(name)(**inputs)
 
 
 @pytest.mark.parametrize(
@@ -57,10 +50,8 @@ def test_no_batch_of_tokens(name, inputs, facts):
 )
 @pytest.mark.parametrize("name", ["RoFormerModel", "NezhaModel"])
 def test_values_out_of_range(name, inputs, facts):
-    model = make_model(name)
-    model.embeddings.register_forward_pre_hook(refuse_to_compute)
     with refused(ValueError, *facts):
-        model(**{"attention_mask": MASK, **inputs})
+        make_refusing_model(name)(**{"attention_mask": MASK, **inputs})
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,9 @@
 
 import pytest
 from helpers.messages import refused
-from helpers.small_models import SMALL
+from test_nezha import SIZES
 
 from modeling_roformer import NezhaConfig, NezhaModel
-
-SIZES = {**SMALL, "vocab_size": 80, "num_hidden_layers": 3, "max_relative_position": 5}
 
 
 @pytest.mark.parametrize(

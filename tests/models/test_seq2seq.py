@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from cases import close
 from helpers.messages import refused
 from helpers.seq2seq_models import PAD, SIZES, START, make_ids, make_model, make_tokenizer, marian_and_ours, padded
 from safetensors.torch import load_file, save_file
@@ -37,10 +38,6 @@ def float64():
     torch.set_default_dtype(torch.float32)
 
 
-def assert_close(found, expected, atol=1e-9):
-    torch.testing.assert_close(found, expected, atol=atol, rtol=0)
-
-
 @pytest.mark.parametrize("activation", ["swish", "relu", "gelu"])
 @pytest.mark.parametrize("scale", [True, False])
 @torch.no_grad()
@@ -51,11 +48,11 @@ def test_with_sinusoidal_positions_it_is_marian(activation, scale):
     marian.set_attn_implementation("eager")
     found, expected = ours(**inputs, unpad_inputs=False), marian(**inputs)
     assert expected.logits.std() > 1
-    assert_close(found.logits, expected.logits)
+    close(found.logits, expected.logits)
     for name in ("encoder_hidden_states", "decoder_hidden_states", "decoder_attentions", "cross_attentions"):
         assert len(found[name]) == len(expected[name])
         for x, y in zip(found[name], expected[name], strict=True):
-            assert_close(x, y)
+            close(x, y)
 
 
 @pytest.mark.parametrize("pad_token_id", [0, None])
@@ -82,7 +79,7 @@ def test_loss_and_gradients_are_marians():
     labels[0, 6:] = labels[1, 2:] = -100
     for model in (marian, ours):
         model(**padded(TEXTS), labels=labels).loss.backward()
-    assert_close(ours(**padded(TEXTS), labels=labels).loss, marian(**padded(TEXTS), labels=labels).loss)
+    close(ours(**padded(TEXTS), labels=labels).loss, marian(**padded(TEXTS), labels=labels).loss)
     for found, expected in [
         (ours.model.encoder.embeddings.word_embeddings.weight, marian.model.shared.weight),
         (
@@ -129,7 +126,7 @@ def test_rotary_is_marian_with_turned_queries_and_keys():
                 projection.register_forward_hook(rotate(SIZES[heads]))
     inputs = {**padded(TEXTS), "decoder_input_ids": TARGET}
     expected = marian(**inputs).logits
-    assert_close(ours(**inputs).logits, expected, atol=1e-4)  # cosines and sines are float32 in any dtype
+    close(ours(**inputs).logits, expected, atol=1e-4)  # cosines and sines are float32 in any dtype
     assert (sinusoidal(**inputs).logits - expected).abs().max() > 1
 
 
@@ -139,7 +136,7 @@ def test_only_differences_of_positions_matter_to_rotation():
     expected = model(**inputs).logits
     source, target = torch.arange(11)[None], torch.arange(9)[None]
     shifted = model(**inputs, position_ids=source + 300, decoder_position_ids=target + 7).logits
-    assert_close(shifted, expected, atol=1e-5)  # cosines and sines are float32 in any dtype
+    close(shifted, expected, atol=1e-5)  # cosines and sines are float32 in any dtype
     assert (model(**inputs, position_ids=source * 2).logits - expected).abs().max() > 0.1
     assert (model(**inputs, decoder_position_ids=target * 2).logits - expected).abs().max() > 0.1
 
@@ -158,7 +155,7 @@ def test_a_padded_batch_equals_its_texts(encoding, side, implementation):
         alone = model(text[None], decoder_input_ids=target[None])
         place = decoder["decoder_attention_mask"][row].bool()
         # Rotary positions count padding on the left, and cosines and sines are float32 in any dtype.
-        assert_close(batch.logits[row, place], alone.logits[0], atol=1e-9 if encoding == "sinusoidal" else 1e-5)
+        close(batch.logits[row, place], alone.logits[0], atol=1e-9 if encoding == "sinusoidal" else 1e-5)
 
 
 @torch.no_grad()
@@ -167,7 +164,7 @@ def test_without_the_encoders_padding_the_same(packs_any_padding):
     expected = make_model(unpad_inputs=False)(**inputs)
     found = make_model()(**inputs)
     assert (found.encoder_last_hidden_state[1, 4:] == 0).all()  # left out
-    assert_close(found.logits, expected.logits)
+    close(found.logits, expected.logits)
 
 
 @pytest.mark.parametrize("unpad", [None, True])
@@ -177,8 +174,8 @@ def test_a_label_on_a_hidden_target_token_counts(unpad):
     inputs = {**padded(TEXTS), "labels": TARGET, "decoder_attention_mask": torch.ones_like(TARGET).tril()[:, :9]}
     expected = make_model()(**inputs, unpad_inputs=False)
     found = make_model()(**inputs, unpad_inputs=unpad)
-    assert_close(found.loss, expected.loss)
-    assert_close(found.logits, expected.logits)
+    close(found.loss, expected.loss)
+    close(found.logits, expected.logits)
 
 
 @pytest.mark.parametrize("fields", [{}, {"sparse_prediction": True}])
@@ -204,10 +201,10 @@ def test_weights_of_parts_that_are_not_computed_are_not_missed(fields, encoding,
     found, loss, gradients = learn(**fields)
     assert loss == pytest.approx(expected_loss, abs=1e-5)
     for name, gradient in expected_gradients.items():
-        assert_close(gradients[name], gradient, atol=2e-5)
+        close(gradients[name], gradient, atol=2e-5)
     has_label = labels.chunk(parts)[-1] != -100
     logits = found.logits if "sparse_prediction" in fields else found.logits[has_label]
-    assert_close(logits, expected.logits[has_label])
+    close(logits, expected.logits[has_label])
     if not fields:  # nothing is left there but the bias
         assert torch.equal(found.logits[-1, 1], make_model(position_encoding=encoding).final_logits_bias[0])
 
@@ -242,8 +239,8 @@ def test_labels_are_shifted_right():
     logits = model(**inputs, decoder_input_ids=shifted).logits
     assert outputs.past_key_values is None
     kept = labels != -100
-    assert_close(outputs.logits[kept], logits[kept])
-    assert_close(outputs.loss, -logits.log_softmax(-1)[kept].gather(1, labels[kept][:, None]).mean())
+    close(outputs.logits[kept], logits[kept])
+    close(outputs.loss, -logits.log_softmax(-1)[kept].gather(1, labels[kept][:, None]).mean())
     parts = [
         model(
             input_ids=inputs["input_ids"][i : i + 1],
@@ -253,7 +250,7 @@ def test_labels_are_shifted_right():
         ).loss
         for i in range(3)
     ]
-    assert_close(sum(parts), outputs.loss)
+    close(sum(parts), outputs.loss)
 
 
 @pytest.mark.parametrize("bias", [0.0, 0.5])
@@ -268,7 +265,7 @@ def test_the_bias_of_the_logits_is_added_where_there_is_one(bias, bf16):
         expected = model.lm_head(outputs.decoder_hidden_states[-1])
     assert outputs.logits.dtype == expected.dtype == (torch.bfloat16 if bf16 else torch.float32)
     expected[..., 7] += bias
-    assert_close(outputs.logits, expected, atol=0)
+    close(outputs.logits, expected, atol=0)
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -327,7 +324,7 @@ def test_the_vocabulary_can_be_resized(size, tied):
     assert model.config.vocab_size == size
     found = model(**inputs).logits
     assert found.shape[-1] == size
-    assert_close(found[..., :44], expected[..., :44])
+    close(found[..., :44], expected[..., :44])
     if size > 50:
         model(torch.tensor([[size - 1]]), decoder_input_ids=torch.tensor([[size - 1]]))
 
@@ -388,8 +385,8 @@ def test_compiled_in_one_graph(encoding):
     with torch.no_grad():
         expected = model(**inputs)
         found = torch.compile(model, fullgraph=True)(**inputs)
-    assert_close(found.logits, expected.logits, atol=1e-3)
-    assert_close(found.loss, expected.loss, atol=1e-3)
+    close(found.logits, expected.logits, atol=1e-3)
+    close(found.loss, expected.loss, atol=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,6 @@ from modeling_roformer.tokenization import RoFormerTokenizer
 
 
 @pytest.fixture(scope="module")
-def ours():
-    return RoFormerTokenizer(CHARACTER_VOCABULARY)
-
-
-@pytest.fixture(scope="module")
 def theirs():
     return BertTokenizerFast(vocab=entries_of(CHARACTER_VOCABULARY))
 
@@ -90,11 +85,11 @@ OLD_TOKENIZERS = reference_from("tokenizers", "0.23.3", "it numbers the words of
 @OLD_TOKENIZERS
 @max_examples(250)
 @given(st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=3), st.booleans(), OPTIONS, SIDE, SIDE)
-def test_every_option_as_bert_tokenizer_fast(ours, theirs, texts, pair, options, truncation_side, padding_side):
-    ours.truncation_side = theirs.truncation_side = truncation_side
-    ours.padding_side = theirs.padding_side = padding_side
+def test_every_option_as_bert_tokenizer_fast(characters, theirs, texts, pair, options, truncation_side, padding_side):
+    characters.truncation_side = theirs.truncation_side = truncation_side
+    characters.padding_side = theirs.padding_side = padding_side
     columns = [list(column) for column in zip(*texts, strict=True)][: 1 + pair]
-    mine = answer(ours, *columns, **options)
+    mine = answer(characters, *columns, **options)
     other = answer(theirs, *columns, **options)
     if mine == "an error" and other != "an error":
         # Ours refuses if only one of two sequences may be truncated and is too short.
@@ -106,17 +101,17 @@ def test_every_option_as_bert_tokenizer_fast(ours, theirs, texts, pair, options,
 @OLD_TOKENIZERS
 @max_examples(100)
 @given(st.lists(st.lists(TEXT, max_size=5), min_size=1, max_size=3), OPTIONS)
-def test_words_given_by_the_user_as_bert_tokenizer_fast(ours, theirs, texts, options):
-    ours.truncation_side = theirs.truncation_side = "right"
+def test_words_given_by_the_user_as_bert_tokenizer_fast(characters, theirs, texts, options):
+    characters.truncation_side = theirs.truncation_side = "right"
     options = {**options, "is_split_into_words": True}
-    assert answer(ours, texts, **options) == answer(theirs, texts, **options)
+    assert answer(characters, texts, **options) == answer(theirs, texts, **options)
 
 
 @pytest.mark.parametrize("text", ["今天[MASK]天气", "[CLS][SEP]", " [MASK] [MASK]ab", "[MASK", "[mask]"])
 @pytest.mark.parametrize("split", [False, True])
-def test_special_tokens_in_the_text(ours, theirs, text, split):
+def test_special_tokens_in_the_text(characters, theirs, text, split):
     options = {"return_offsets_mapping": True, "split_special_tokens": split}
-    assert answer(ours, text, **options) == answer(theirs, text, **options)
+    assert answer(characters, text, **options) == answer(theirs, text, **options)
 
 
 @pytest.fixture(scope="module")
