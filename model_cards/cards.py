@@ -164,7 +164,7 @@ def generic_card(name: str, config: dict, word_level: bool, rows: dict[str, obje
         usage=example(metadata["place"] or name, config, word_level, bool(metadata["pairs"])),
         loads_with=loads,
         report=LOAD_REPORT if config.get("model_type") == "roformer" and "plain transformers" in loads else "",
-        length=kind.length if kind else "The maximum length of its inputs is not published.",
+        length=kind.positions.value if kind else "The maximum length of its inputs is not published.",
         unit=f"\n- {note_on_words(tokenizer, word_level)}" if unit else "",
         citation=(kind or KINDS["roformer"]).citation,
     )

@@ -3,6 +3,7 @@
 import functools
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 
 from modeling_roformer.saved_fields import MODEL_TYPE, MODEL_TYPE_SEQ2SEQ, MODEL_TYPES, saved_model_type
@@ -13,21 +14,26 @@ _ENTRIES = (Path(__file__).parent / "citations.bib").read_text(encoding="utf-8")
 CITATIONS = {entry.partition("{")[2].partition(",")[0]: entry for entry in _ENTRIES}
 
 _ANY_LENGTH = "{}, so inputs can have any length; results on inputs longer than those in training\n  are not published."
-NO_LONGEST = _ANY_LENGTH.format("RoPE has no table of positions")
-RELATIVE = _ANY_LENGTH.format("Positions are relative and clipped at a distance")
-SINUSOIDAL = _ANY_LENGTH.format("Positions are computed, without a table")
-NO_POSITIONS = _ANY_LENGTH.format("The model has no positions")
-TABLE = "It has a table of positions, and inputs cannot be longer than that (`max_position_embeddings`)."
+
+
+class Positions(Enum):
+    """Positions of a model; the value is the sentence of a card on how long inputs may be."""
+
+    ROTARY = _ANY_LENGTH.format("RoPE has no table of positions")
+    RELATIVE = _ANY_LENGTH.format("Positions are relative and clipped at a distance")
+    SINUSOIDAL = _ANY_LENGTH.format("Positions are computed, without a table")
+    NONE = _ANY_LENGTH.format("The model has no positions")
+    TABLE = "It has a table of positions, and inputs cannot be longer than that (`max_position_embeddings`)."
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of model: its name, a summary, tags of the Hub, how long its inputs may be, and the work to cite."""
+    """A kind of model: its name, a summary, tags of the Hub, its positions, and the work to cite."""
 
     title: str
     summary: str
     tags: tuple[str, ...] = ROPE
-    length: str = NO_LONGEST
+    positions: Positions = Positions.ROTARY
     citation: str = CITATIONS["su2021roformer"]
 
 
@@ -71,7 +77,7 @@ KINDS = {
         f"A sentence model: a [BERT](https://arxiv.org/abs/1810.04805), built like [SimBERT]({_SIMBERT}). Its pooled "
         "first token is the vector of a sentence, and its prefix language model generates a similar sentence.",
         ("bert", "simbert"),
-        TABLE,
+        Positions.TABLE,
         CITATIONS["devlin2019bert"],
     ),
     "seq2seq": Kind(
@@ -84,26 +90,28 @@ KINDS = {
         "WoBERT",
         f"A BERT with a vocabulary of words, like [WoBERT]({_WOBERT}).",
         ("wobert",),
-        TABLE,
+        Positions.TABLE,
         CITATIONS["zhuiyiwobert"],
     ),
-    "bert": Kind("BERT", "A [BERT](https://arxiv.org/abs/1810.04805).", ("bert",), TABLE, CITATIONS["devlin2019bert"]),
+    "bert": Kind(
+        "BERT", "A [BERT](https://arxiv.org/abs/1810.04805).", ("bert",), Positions.TABLE, CITATIONS["devlin2019bert"]
+    ),
     "wonezha": Kind(
         "WoNEZHA",
         f"{_NEZHA}, and with a vocabulary of words, like [WoNEZHA]({_WOBERT}).",
         ("nezha", "wonezha"),
-        RELATIVE,
+        Positions.RELATIVE,
         CITATIONS["wei2019nezha"],
     ),
-    "nezha": Kind("NEZHA", f"{_NEZHA}.", ("nezha",), RELATIVE, CITATIONS["wei2019nezha"]),
+    "nezha": Kind("NEZHA", f"{_NEZHA}.", ("nezha",), Positions.RELATIVE, CITATIONS["wei2019nezha"]),
 }
 
-# Other position encodings of a RoFormer: their names in a card, and how long inputs may be.
+# Other position encodings of a RoFormer, and their names in a card.
 ROTARY = "rotary position embedding (RoPE)"
 OTHER_POSITIONS = {
-    "learned": ("learned position embeddings", TABLE),
-    "sinusoidal": ("sinusoidal position embeddings", SINUSOIDAL),
-    "none": ("no position encoding", NO_POSITIONS),
+    "learned": ("learned position embeddings", Positions.TABLE),
+    "sinusoidal": ("sinusoidal position embeddings", Positions.SINUSOIDAL),
+    "none": ("no position encoding", Positions.NONE),
 }
 
 
@@ -111,11 +119,11 @@ def described_kind(config: dict, word_level: bool) -> Kind | None:
     """Return the kind of model that a config.json describes, with its position encoding; None for another family."""
     kind = KINDS.get(kind_of(config, word_level))
     other = OTHER_POSITIONS.get(str(config.get("position_encoding")))
-    if kind is None or other is None or ROTARY not in kind.summary:
+    if kind is None or other is None or kind.positions is not Positions.ROTARY:
         return kind
-    positions, length = other
+    name, positions = other
     tags = tuple(tag for tag in kind.tags if tag not in ROPE[1:])
-    return replace(kind, summary=kind.summary.replace(ROTARY, positions), length=length, tags=tags)
+    return replace(kind, summary=kind.summary.replace(ROTARY, name), positions=positions, tags=tags)
 
 
 def kind_of(config: dict, word_level: bool) -> str | None:

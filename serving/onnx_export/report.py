@@ -16,6 +16,7 @@ from modeling_roformer.model_cards.cards import facts_of
 from modeling_roformer.model_cards.facts import START, cell, facts_table, file_fact, vocabulary_of
 from modeling_roformer.model_cards.kinds import described_kind
 from modeling_roformer.model_cards.metadata import YAML_BLOCK, read_metadata
+from modeling_roformer.model_cards.trained_card import published_name
 from modeling_roformer.model_cards.usage import task_of
 from modeling_roformer.output.console import summary_table
 from modeling_roformer.tokenization.vocabulary import has_words
@@ -110,7 +111,7 @@ class OnnxReport:
 def card_of(saved: SavedModel, report: OnnxReport, folder: Path) -> str:
     """Return the text of README.md, with metadata for the Hub, for the exported files in `folder`."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    name, kind = saved.folder.resolve().name, described_kind(config, report.word_level)
+    name, kind = published_name(saved.folder.resolve()), described_kind(config, report.word_level)
     vocabulary = vocabulary_of(folder)
     tokenizer = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     rows = facts_of(name, config, has_words(vocabulary), {"parameters": report.parameters}, tokenizer)
@@ -137,7 +138,7 @@ def card_of(saved: SavedModel, report: OnnxReport, folder: Path) -> str:
         name=quoted,
         file=f'{quoted[:-1]}/onnx/{FLOAT32}"',
         elsewhere=_elsewhere(config, report, quoted),
-        length=kind.length,
+        length=kind.positions.value,
         linear=", except with linear attention" if config.get("attention_type") == "linear" else "",
         citation=kind.citation,
     )

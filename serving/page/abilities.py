@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from modeling_roformer.model_cards.facts import vocabulary_of
-from modeling_roformer.model_cards.kinds import TABLE, architecture_of, described_kind, size_of
+from modeling_roformer.model_cards.kinds import Positions, architecture_of, described_kind, size_of
+from modeling_roformer.model_cards.trained_card import published_name
 from modeling_roformer.model_cards.usage import makes_sentences, task_of
 from modeling_roformer.tokenization.vocabulary import has_words
 
@@ -30,7 +31,7 @@ MAX_LENGTH = 4096  # tokens of an input, by default
 class Abilities:
     """Description of a model for the page."""
 
-    name: str  # of the folder
+    name: str  # as `published_name` returns it
     facts: str  # kind of model and sizes
     task: str  # on the Hub
     tabs: tuple[str, ...]
@@ -50,11 +51,11 @@ def abilities_of(folder: Path) -> Abilities:
     task = task_of(config, word_level)
     layers, width = size_of(config, "num_hidden_layers"), size_of(config, "hidden_size")
     return Abilities(
-        name=folder.resolve().name,
+        name=published_name(folder.resolve()),
         facts=f"{kind.title} · {layers} 层 layers × {width} · {len(entries):,} 词 entries",
         task=task,
         tabs=_tabs(folder, config, task, architecture, word_level),
-        positions=config.get("max_position_embeddings", 512) if kind.length == TABLE else None,
+        positions=config.get("max_position_embeddings", 512) if kind.positions is Positions.TABLE else None,
     )
 
 

@@ -13,6 +13,7 @@ from .abilities import MAX_LENGTH, abilities_of
 HOST = "127.0.0.1"  # only this machine
 PORT = 7860  # Gradio's
 MAX_WAITING = 64  # requests in the queue
+_CSS = ".gradio-container { width: 100%; max-width: 1160px !important; margin: 0 auto !important; }"
 _FONTS = ("system-ui", "Noto Sans CJK SC", "Source Han Sans SC", "PingFang SC", "Microsoft YaHei", "sans-serif")
 
 
@@ -70,7 +71,7 @@ def application(folder: str | Path, max_length: int = MAX_LENGTH, waiting: int =
         page,
         path="/",
         theme=_theme(gr),
-        css_paths=Path(__file__).parent / "style.css",
+        css=_CSS,
         footer_links=[],
         run_history=False,
         show_error=False,
@@ -85,7 +86,7 @@ def application(folder: str | Path, max_length: int = MAX_LENGTH, waiting: int =
 def _theme(gr):
     """Return Gradio's plain theme with the visitor's own fonts; Gradio's fonts are downloaded and lack Chinese."""
     fonts = [gr.themes.Font(name) for name in _FONTS]
-    theme = gr.themes.Soft(primary_hue="teal", neutral_hue="slate", font=fonts, font_mono=[gr.themes.Font("monospace")])
+    theme = gr.themes.Soft(primary_hue="teal", neutral_hue="slate", font=fonts, font_mono=fonts)
     return theme.set(
         block_title_padding="0",
         block_title_text_weight="500",

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from html import escape
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ import gradio as gr
 from modeling_roformer.output.console import sentence_of
 
 from ..errors import ServingError
-from . import drawing
+from . import results
 from .examples import CHINESE, ENGLISH
 from .fill_mask import fill, fill_document
 from .question_answering import answer_question
@@ -20,6 +21,10 @@ from .tasks import classify, entities, segments, write
 
 _log = logging.getLogger(__name__)
 _LINE, _TEXT, _LINES, _DOCUMENT = 2, 5, 8, 16  # visible lines of a field
+_LABELLED = partial(gr.HighlightedText, show_label=False, interactive=False)
+_TABLE = partial(gr.Dataframe, show_label=False, headers=[""], interactive=False, wrap=True, buttons=[])
+_TEXTS = partial(_TABLE, column_widths=["60%"])  # of the first column: a long text would hide the others
+_LABEL = partial(gr.Label, show_label=False)
 
 
 class _Tab(NamedTuple):
@@ -27,7 +32,8 @@ class _Tab(NamedTuple):
     button: str
     fields: dict[str, int]  # label -> visible lines
     task: Callable  # its arguments are the model and the texts of the fields
-    draw: Callable  # returns the HTML of the task's result
+    show: Callable  # returns the values of the components, and the notes
+    components: tuple[Callable, ...]
 
 
 _TABS = {
@@ -36,55 +42,76 @@ _TABS = {
         "填词 Fill",
         {"文本，在 [MASK] 处填词 · A text, with [MASK] in place of each missing word": _TEXT},
         fill,
-        drawing.filled,
+        results.filled,
+        (_LABELLED, _TABLE),
     ),
     "document": _Tab(
         "长文档 Document",
         "读全文并填词 Read and fill",
         {"长文档，在 [MASK] 处填词 · A long document, with [MASK] in place of each missing word": _DOCUMENT},
         fill_document,
-        drawing.filled_document,
+        results.filled_document,
+        (_TABLE, _LABELLED),
     ),
-    "segments": _Tab("分词 Tokens", "分词 Segment", {"文本 A text": _TEXT}, segments, drawing.segmented),
-    "triplet": _Tab("三元组 Triplets", "比较 Compare", {"A": _LINE, "B": _LINE, "C": _LINE}, triplet, drawing.triplet),
+    "segments": _Tab("分词 Tokens", "分词 Segment", {"文本 A text": _TEXT}, segments, results.segmented, (_LABELLED,)),
+    "triplet": _Tab(
+        "三元组 Triplets",
+        "比较 Compare",
+        {"A": _LINE, "B": _LINE, "C": _LINE},
+        triplet,
+        results.triplet,
+        (_LABEL, _TABLE),
+    ),
     "rank": _Tab(
         "排序 Rank cases",
         "排序 Rank",
         {"查询 Query": _LINE, "案例，每行一个 · Cases, one per line": _LINES},
         rank,
-        drawing.ranked,
+        results.ranked,
+        (_TEXTS,),
     ),
     "compare": _Tab(
         "相似度 Sentences",
         "比较 Compare",
         {"句子，每行一句 · Sentences, one per line": _LINES},
         compare,
-        drawing.matrix,
+        results.compared,
+        (_TEXTS,),
     ),
     "classify": _Tab(
         "分类 Classify",
         "分类 Classify",
         {"文本 A text": _LINES, "第二个文本（可空） A second text, for pairs": _LINE},
         classify,
-        drawing.classified,
+        results.classified,
+        (_LABEL,),
     ),
-    "entities": _Tab("标注 Label words", "标注 Label", {"文本 A text": _TEXT}, entities, drawing.labelled),
+    "entities": _Tab(
+        "标注 Label words",
+        "标注 Label",
+        {"文本 A text": _TEXT},
+        entities,
+        results.labelled,
+        (_LABELLED, _TEXTS),
+    ),
     "answer": _Tab(
         "问答 Answer",
         "回答 Answer",
         {"问题 Question": _LINE, "文档 Document": _DOCUMENT},
         answer_question,
-        drawing.answered,
+        results.answered,
+        (_LABELLED, _TEXTS),
     ),
-    "write": _Tab("生成 Write", "生成 Write", {"文本 A text": _TEXT}, write, drawing.written),
+    "write": _Tab("生成 Write", "生成 Write", {"文本 A text": _TEXT}, write, results.written, (_TABLE,)),
 }
 
 
 def build(served: ServedModel) -> gr.Blocks:
     """Return the page of a model. It computes one request at a time, on all cores."""
-    with gr.Blocks(title=served.abilities.name, analytics_enabled=False) as page:
-        gr.HTML(drawing.heading(served.abilities, served.longest))
-        for name in served.abilities.tabs:
+    about = served.abilities
+    with gr.Blocks(title=about.name, analytics_enabled=False) as page:
+        gr.HTML(f"<h1>{escape(about.name)}</h1><p>{escape(about.facts)} · 最长 longest {served.longest:,} tokens</p>")
+        for name in about.tabs:
             _add(served, name, _TABS[name])
     return page
 
@@ -100,21 +127,22 @@ def _add(served: ServedModel, name: str, tab: _Tab) -> None:
                     for label, lines in tab.fields.items()
                 ]
                 button = gr.Button(tab.button, variant="primary")
-            with gr.Column():
-                answer = gr.HTML(elem_id=f"{name}-answer", min_height=120)
+            with gr.Column(elem_classes="result"):
+                shown = [make() for make in (*tab.components, gr.Markdown)]
         shown_examples = gr.Examples(examples, boxes, label="例子 Examples", cache_examples=False)
-        event = {"fn": _function_of(served, tab), "inputs": boxes, "outputs": answer, "concurrency_id": "model"}
+        event = {"fn": _function_of(served, tab), "inputs": boxes, "outputs": shown, "concurrency_id": "model"}
         button.click(**event, api_name=name)
         shown_examples.load_input_event.then(**event, api_visibility="private")
 
 
 def _function_of(served: ServedModel, tab: _Tab) -> Callable:
-    """Return the function from the texts of a tab to HTML. It shows the package's own errors and hides all others."""
+    """Return the function from the texts of a tab to its results. It shows the package's own errors and hides all
+    others."""
 
-    def answered(*texts: str) -> str:  # Gradio names an endpoint after it: no tab may have the same name
+    def answered(*texts: str) -> tuple:  # Gradio names an endpoint after it: no tab may have the same name
         try:
             result = tab.task(served, *texts)
-            return tab.draw(*result) if isinstance(result, tuple) else tab.draw(result)
+            return tab.show(*result) if isinstance(result, tuple) else tab.show(result)
         except ServingError as error:
             sentence = sentence_of(error)
         except Exception:
