@@ -241,6 +241,7 @@ def test_caches_that_gradient_checkpointing_cannot_read_are_refused():
     model = make_model().train()
     model.gradient_checkpointing_enable({"use_reentrant": False})
     cache = StaticCache(config=model.config, max_cache_len=20)
+    assert model(prompt(), past_key_values=cache).past_key_values is None  # an empty one has nothing to read
     for i in range(2):
         cache.update(torch.ones(2, 2, 5, 16), torch.ones(2, 2, 5, 16), i)
     with refused(ValueError, "past_key_values", "StaticCache", "DynamicCache", "gradient checkpointing"):
