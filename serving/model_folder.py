@@ -9,6 +9,7 @@ from safetensors import SafetensorError, safe_open
 
 from modeling_roformer.files.model_folder import why_no_model
 from modeling_roformer.files.reading import read_json
+from modeling_roformer.model_cards.kinds import Positions, described_kind
 from modeling_roformer.output.console import no_transformers_bar, no_warnings, sentence_of
 
 from .errors import ServingError
@@ -35,6 +36,12 @@ def read_model_folder(folder: Path) -> dict:
         )
     read_json(folder / "tokenizer_config.json", default={})  # transformers' error would not name it
     return config
+
+
+def table_length(config: dict) -> int | None:
+    """Return the length of a model's table of positions, by its config.json; None without a table."""
+    has_table = described_kind(config, word_level=False).positions is Positions.TABLE
+    return config.get("max_position_embeddings", 512) if has_table else None
 
 
 def load_whole(model_class, folder: Path, unused: tuple[str, ...] = (), **options) -> "PreTrainedModel":

@@ -299,6 +299,10 @@ def export_onnx(
     int8: Annotated[bool, Option("--int8", help="Also write a graph with int8 weights.")] = False,
     fp16: Annotated[bool, Option("--fp16", help="Also write a graph in float16.")] = False,
     vectors: Annotated[bool, Option("--vectors", help="Write the encoder alone, for vectors of texts.")] = False,
+    max_length: Annotated[
+        int | None,
+        Option(min=1, help="Maximum tokens of a text for other programs; by default the model's positions."),
+    ] = None,
     texts: Annotated[Path | None, Option(metavar="FILE", help="Texts to compare outputs on, one per line.")] = None,
     force: Force = False,
 ) -> None:
@@ -306,7 +310,17 @@ def export_onnx(
     Extra: export."""
     from modeling_roformer.serving.onnx_export import export_onnx as export
 
-    report = export(directory, output, int8=int8, fp16=fp16, vectors=vectors, texts=texts, force=force, progress=True)
+    report = export(
+        directory,
+        output,
+        int8=int8,
+        fp16=fp16,
+        vectors=vectors,
+        max_length=max_length,
+        texts=texts,
+        force=force,
+        progress=True,
+    )
     stdout.print(report.table())
 
 

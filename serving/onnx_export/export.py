@@ -16,7 +16,8 @@ from modeling_roformer.output.extras import needs_extra
 from modeling_roformer.output.progress import progress_on_stderr
 
 from ..errors import ServingError
-from ..model_folder import named_when_unreadable
+from ..model_folder import named_when_unreadable, table_length
+from ..pooling import length_of_older_versions
 from ..prompts import TASKS
 from .agreement import FLOAT32_TOLERANCE, compare, open_session, read_texts
 from .graph import MAX_LENGTH
@@ -25,7 +26,7 @@ from .report import CARD, FLOAT16, FLOAT32, INT8, OnnxReport, card_of
 from .saved_model import load_model, saved_model
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase
 
     from .saved_model import SavedModel
 
@@ -37,6 +38,7 @@ def export_onnx(
     int8: bool = False,
     fp16: bool = False,
     vectors: bool = False,
+    max_length: int | None = None,
     texts: str | Path | None = None,
     force: bool = False,
     progress: bool = False,
@@ -53,14 +55,17 @@ def export_onnx(
         int8: also write onnx/model_quantized.onnx, a quarter of the size.
         fp16: also write onnx/model_fp16.onnx, half of the size, for GPUs.
         vectors: export the encoder with pooling: `sentence_embedding` is the vector of a text, of length 1.
+        max_length: maximum tokens of a text for other programs, written as the tokenizer's `model_max_length`. The
+            default is the model's `max_position_embeddings`, or less if its own files state less. The graph takes any
+            length.
         texts: file of texts to compare outputs on, one per line. At most 2,048 tokens of each are read. The default is
             twelve built-in sentences.
         force: replace the saved model at `output`, in one step.
         progress: show a progress bar on stderr.
 
     Raises:
-        ServingError: the model is damaged, incomplete or a decoder with a cache; the graph's outputs differ from
-            PyTorch's; or the extra `export` is not installed.
+        ServingError: the model is damaged, incomplete or a decoder with a cache; `max_length` exceeds its table of
+            positions; the graph's outputs differ from PyTorch's; or the extra `export` is not installed.
         OSError: a file cannot be read or written; FileExistsError if `output` is not empty and may not be replaced.
 
     >>> report = export_onnx("roformer-mini-zh", "roformer-mini-onnx", int8=True)
@@ -69,6 +74,12 @@ def export_onnx(
     """
     started = time.perf_counter()
     saved = saved_model(directory, vectors)
+    table = table_length(saved.config)
+    if table is not None and max_length is not None and max_length > table:
+        raise ServingError(
+            f"--max-length {max_length:,}: the model in {saved.folder} has a table of {table:,} positions, which its "
+            "inputs cannot exceed"
+        )
     target = checked_output(saved.folder, output)
     sentences = read_texts(texts)
     with (
@@ -118,13 +129,16 @@ def export_onnx(
 
         begin("comparing")
         sessions = {name: open_session(path) for name, path in graphs.items()}
-        agreements = compare(model, tokenizer, sessions, sentences, longest_input(model.config), advance)
+        agreements = compare(model, tokenizer, sessions, sentences, min(MAX_LENGTH, table or MAX_LENGTH), advance)
         exact = agreements[FLOAT32]
         if not exact.is_exact:
             raise ServingError(
                 f"the outputs of the graph of {saved.folder} differ from PyTorch's by {exact.difference:.1e}; float32 "
                 f"explains at most {FLOAT32_TOLERANCE * exact.scale:.1e}"
             )
+        # transformers' default is 1e30, at which vLLM, fastembed and text-embeddings-inference stop.
+        stated = tokenizer.model_max_length, length_of_older_versions(saved.folder)
+        tokenizer.model_max_length = max_length or min(filter(None, (*stated, model.config.max_position_embeddings)))
         word_level = write_tokenizer(tokenizer, folder)
         write_config(saved, folder)
         source = "that come with the package" if texts is None else f"of {Path(texts).name}"
@@ -145,12 +159,6 @@ def export_onnx(
         )
         (folder / CARD).write_text(card_of(saved, report, folder), encoding="utf-8")
         return report
-
-
-def longest_input(config: PreTrainedConfig) -> int:
-    """Return the maximum number of tokens of a text to compare outputs on; a table of positions may have fewer."""
-    has_table = config.model_type == "bert" or getattr(config, "position_encoding", "rotary") == "learned"
-    return min(MAX_LENGTH, config.max_position_embeddings) if has_table else MAX_LENGTH
 
 
 def write_config(saved: SavedModel, folder: Path) -> None:

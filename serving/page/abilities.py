@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from modeling_roformer.model_cards.facts import vocabulary_of
-from modeling_roformer.model_cards.kinds import Positions, architecture_of, described_kind, size_of
+from modeling_roformer.model_cards.kinds import architecture_of, described_kind, size_of
 from modeling_roformer.model_cards.trained_card import published_name
 from modeling_roformer.model_cards.usage import makes_sentences, task_of
 from modeling_roformer.tokenization.vocabulary import has_words
 
 from ..errors import ServingError
-from ..model_folder import read_model_folder
+from ..model_folder import read_model_folder, table_length
 
 # Names of the tabs, in the page's order.
 TABS = ("fill", "document", "segments", "triplet", "rank", "compare", "classify", "entities", "answer", "write")
@@ -55,7 +55,7 @@ def abilities_of(folder: Path) -> Abilities:
         facts=f"{kind.title} · {layers} 层 layers × {width} · {len(entries):,} 词 entries",
         task=task,
         tabs=_tabs(folder, config, task, architecture, word_level),
-        positions=config.get("max_position_embeddings", 512) if kind.positions is Positions.TABLE else None,
+        positions=table_length(config),
     )
 
 

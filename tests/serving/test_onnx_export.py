@@ -260,6 +260,27 @@ def test_a_graph_whose_outputs_differ_is_not_written(exported, tmp_path, monkeyp
     assert not list(tmp_path.iterdir())
 
 
+def stated_length(folder) -> int:
+    return json.loads((folder / "tokenizer_config.json").read_text())["model_max_length"]
+
+
+def test_other_programs_read_a_real_maximum_length(run, exported, no_export, tmp_path):
+    """The model's own folder keeps transformers' default, which vLLM and fastembed do not take."""
+    folder, output, _ = exported
+    positions = json.loads((folder / "config.json").read_text())["max_position_embeddings"]
+    assert (stated_length(output), stated_length(folder)) == (positions, int(1e30))
+    export_onnx(folder, tmp_path / "longer", max_length=2 * positions)
+    assert stated_length(tmp_path / "longer") == 2 * positions
+    own = shutil.copytree(folder, tmp_path / "own")
+    AutoTokenizer.from_pretrained(own, model_max_length=100).save_pretrained(own)
+    export_onnx(own, tmp_path / "short")
+    assert stated_length(tmp_path / "short") == 100
+    config_with(own, position_encoding="learned", model_type="roformer_x")
+    code, _, err = run("export-onnx", own, tmp_path / "out", "--max-length", positions + 1)
+    assert code == 1 and not (tmp_path / "out").exists()
+    assert_states(err, own, f"--max-length {positions + 1:,}", f"{positions:,} positions")
+
+
 def test_texts_are_cut(exported, no_export, tmp_path):
     (tmp_path / "texts").write_text("很短。\n" + "山" * 5000, encoding="utf-8")
     report = export_onnx(exported[0], tmp_path / "out", texts=tmp_path / "texts")

@@ -10,10 +10,10 @@ from helpers.exporting import LEGACY, saved
 from transformers import AutoConfig
 
 from modeling_roformer.conversion.converter import convert
+from modeling_roformer.serving.model_folder import table_length
 from modeling_roformer.serving.onnx_export import export_onnx
 from modeling_roformer.serving.onnx_export.agreement import open_session
-from modeling_roformer.serving.onnx_export.export import longest_input
-from modeling_roformer.serving.onnx_export.graph import outputs_of
+from modeling_roformer.serving.onnx_export.graph import MAX_LENGTH, outputs_of
 from modeling_roformer.serving.onnx_export.saved_model import load_model, saved_model
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
@@ -69,7 +69,7 @@ def assert_any_shape_agrees(folder: Path, output: Path, vocab_size: int, toleran
     """Compare the graph with PyTorch on random ids, padded at the end."""
     session, model = open_session(output / "onnx" / "model.onnx"), load_model(saved_model(folder))
     inner = list(session.get_inputs()[0].shape[1:-1])
-    longest = longest_input(model.config)
+    longest = table_length(model.config.to_dict()) or MAX_LENGTH
     for b, s in SHAPES:
         if s > longest:
             continue
