@@ -23,7 +23,7 @@ BLOCKS = {page: [block for block in pages.blocks(page) if block.extra is None] f
 WITH_RAY = {page: [block for block in pages.blocks(page) if block.extra == "ray"] for page in pages.PAGES}
 # Every page of docs/ starts in the folder to which the first of these blocks leads.
 (GO_TO_WORK,) = (block for block in BLOCKS["docs/index.md"] if " cd work " in block.code)
-CONVERT, CONVERT_KINDS = (block for block in BLOCKS["docs/index.md"] if block.commands)
+CONVERT, CONVERT_KINDS = (block for block in BLOCKS["docs/index.md"] if "roformer convert " in block.code)
 
 INTERPRETER = """
 import json, sys
@@ -96,8 +96,7 @@ def converted(clone) -> Path:
     terminal.type(GO_TO_WORK.code)
     terminal.folder = clone / "work"
     for block in (CONVERT, CONVERT_KINDS):
-        for line in block.commands:
-            terminal.type(line)
+        terminal.type(block.code)
     return terminal.folder
 
 
