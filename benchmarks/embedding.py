@@ -29,42 +29,37 @@ from rich.table import Table
 
 from modeling_roformer import RoFormerTokenizer
 from modeling_roformer.data import read_texts
+from modeling_roformer.serving.vectors import TextEncoder, embed
 
 FORWARD, EMBED = "the model alone", "roformer embed"
 PEERS = {f"sentence-transformers, {name}": name for name in (peers.BERT, peers.THEIRS, peers.MODERN)}
 EXAMPLES = reporting.ROOT / "examples"
 LONGEST = 512  # tokens and characters of a text, with --peers
+BATCH_TOKENS = 16_384
 
 
 def texts_of(source: str) -> list[str]:
     return [text for _, text in read_texts([source])]
 
 
-def write(path: Path, source: str, count: int) -> None:
-    """Write a number of texts of a file into another, repeating them as needed."""
-    texts = cycle(texts_of(source))
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in islice(texts, count)), encoding="utf-8")
-
-
-def write_pieces(path: Path) -> None:
-    """Write pieces of a document."""
+def pieces() -> list[str]:
+    """Return pieces of a document."""
     document = (EXAMPLES / "long_document.txt").read_text(encoding="utf-8").replace("\n", "")
-    draw, pieces = random.Random(0), []
+    draw, found = random.Random(0), []
     for _ in range(1000):
         start = draw.randrange(len(document) - 500)
-        pieces.append(document[start : start + draw.randrange(20, 501)])
-    path.write_text("".join(json.dumps({"text": piece}) + "\n" for piece in pieces), encoding="utf-8")
+        found.append(document[start : start + draw.randrange(20, 501)])
+    return found
 
 
 def write_models(folder: Path, layers: int, width: int) -> dict[str, str]:
     """Save encoders of all kinds with one tokenizer, and return their folders."""
-    peers.quiet()
     tokenizer = RoFormerTokenizer(str(EXAMPLES / "roformer-mini-zh" / "vocab.txt"), model_max_length=LONGEST)
     size = peers.Size(layers, width, len(tokenizer), LONGEST)
     places = {}
-    for number, name in enumerate((peers.OURS, *PEERS.values())):
-        places[name] = str(folder / str(number))
-        peers.make_encoder(name, size).save_pretrained(places[name])
+    for name in (peers.OURS, *PEERS.values()):
+        places[name] = str(folder / name)
+        peers.make_model(name, "Model", size).save_pretrained(places[name])
         tokenizer.save_pretrained(places[name])
     return places
 
@@ -73,7 +68,6 @@ def make_peer(name: str, folder: str, texts: str, device: str, dtype: str, batch
     """Return a function that embeds all texts with sentence-transformers."""
     from sentence_transformers import SentenceTransformer
 
-    peers.quiet()
     encoder = SentenceTransformer(folder, device=device, model_kwargs={"dtype": dtype})
     if name == peers.THEIRS:  # the folder was loaded with our class, since its import registers it
         encoder[0].model = transformers.RoFormerModel.from_pretrained(folder, dtype=dtype).to(device).eval()
@@ -81,11 +75,9 @@ def make_peer(name: str, folder: str, texts: str, device: str, dtype: str, batch
     return lambda: encoder.encode(corpus, batch_size=batch) is None
 
 
-def make_subject(name: str, model: str, texts: str, options: dict) -> Callable:
+def make_subject(name: str, model: str, texts: str, device: str, dtype: str) -> Callable:
     """Return a function that embeds all texts with a loaded model and returns their number of tokens."""
-    from modeling_roformer.serving.vectors import TextEncoder, embed
-
-    encoder = TextEncoder(model, **options)
+    encoder = TextEncoder(model, device=device, dtype=dtype, batch_tokens=BATCH_TOKENS)
     corpus = texts_of(texts)
     rows = encoder.rows(corpus, corpus)
     tokens = sum(map(len, rows.tokens))
@@ -102,33 +94,31 @@ def make_subject(name: str, model: str, texts: str, options: dict) -> Callable:
     return run
 
 
-def show_speed(figures: reporting.Figures, chosen, folder: Path) -> None:
-    texts, places = folder / "speed.jsonl", {peers.OURS: chosen.model}
+def measure(chosen, folder: Path) -> Table:
+    """Return the table of speeds."""
+    corpus, places = pieces() if chosen.peers else texts_of(chosen.texts), {peers.OURS: chosen.model}
     if chosen.peers:
-        chosen.texts = str(folder / "pieces.jsonl")
-        write_pieces(Path(chosen.texts))
         places = write_models(folder, *(2, 64) if chosen.quick else (12, 768))
-    write(texts, chosen.texts, chosen.speed)
-    make, model = timing.Resident if chosen.peers else timing.Worker, places[peers.OURS]
-    options = {"device": chosen.device, "dtype": chosen.dtype, "batch_tokens": chosen.batch_tokens}
-    with figures.console.status("") as status:
-        subjects = {name: make(make_subject, name, model, str(texts), options) for name in (FORWARD, EMBED)}
-        tokens = subjects[FORWARD].run()[2]
-        batch = max(1, chosen.batch_tokens * chosen.speed // tokens)
-        for title, name in PEERS.items() if chosen.peers else ():
-            subjects[title] = make(make_peer, name, places[name], str(texts), chosen.device, chosen.dtype, batch)
-        calls = {name: (subject,) for name, subject in subjects.items()}
-        measured = timing.alternate(calls, chosen.runs, status.update)
-        timing.close(subjects.values())
-    columns = ["", "texts/s", "tokens/s", f"/ {FORWARD}", *([f"/ {next(iter(PEERS))}"] if chosen.peers else [])]
-    table = Table(*columns, title=f"{chosen.speed:,} texts, {tokens:,} tokens")
+    texts = str(folder / "speed.jsonl")
+    lines = (json.dumps({"text": text}) + "\n" for text in islice(cycle(corpus), chosen.speed))
+    Path(texts).write_text("".join(lines), encoding="utf-8")
+    kind = timing.Resident if chosen.peers else timing.Worker
+    where = chosen.device, chosen.dtype
+    subjects = {name: kind(make_subject, name, places[peers.OURS], texts, *where) for name in (FORWARD, EMBED)}
+    tokens = subjects[FORWARD].run()[2]
+    batch = max(1, BATCH_TOKENS * chosen.speed // tokens)
+    if chosen.peers:
+        subjects |= {title: kind(make_peer, of, places[of], texts, *where, batch) for title, of in PEERS.items()}
+    measured = timing.alternate({name: (subject,) for name, subject in subjects.items()}, chosen.runs)
+    relative = {f"/ {FORWARD}": (FORWARD, "{:.3f}")}
+    if chosen.peers:
+        first = next(iter(PEERS))
+        relative[f"/ {first}"] = first, "{:.2f} ×"
+    table = Table("", "texts/s", "tokens/s", *relative, title=f"{chosen.speed:,} texts, {tokens:,} tokens")
     for name, found in measured.items():
-        cells = [reporting.rate(chosen.speed, found), reporting.rate(tokens, found)]
-        cells.append(reporting.ratio(measured[FORWARD], found, "{:.3f}"))
-        if chosen.peers:
-            cells.append(reporting.ratio(measured[next(iter(PEERS))], found))
-        table.add_row(name, *cells)
-    figures.add("speed", table)
+        speeds = reporting.rate(chosen.speed, found), reporting.rate(tokens, found)
+        table.add_row(name, *speeds, *(reporting.ratio(measured[of], found, form) for of, form in relative.values()))
+    return table
 
 
 def main() -> None:
@@ -140,18 +130,18 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--batch-tokens", type=int, default=16_384)
     parser.add_argument("--quick", action="store_true", help="few texts, one run; with --peers, small models")
     chosen = parser.parse_args()
     if chosen.peers != (chosen.model is None) or chosen.peers != (chosen.texts is None):
         parser.error("give --model and --texts, or --peers, which makes models and texts")
     if chosen.quick:
         chosen.speed, chosen.runs = 64, 1
+    peers.quiet()
     with (
         tempfile.TemporaryDirectory() as folder,
         reporting.Figures(chosen.output, "pyarrow", "sentence-transformers") as figures,
     ):
-        show_speed(figures, chosen, Path(folder))
+        figures.add("speed", measure(chosen, Path(folder)))
 
 
 if __name__ == "__main__":

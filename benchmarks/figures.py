@@ -48,7 +48,7 @@ NOT_MEASURED = "Not yet measured."
 ON_GPU = "## On a GPU\n"
 MODELS, TOKENIZERS, SERVING = "modeling_roformer/*.py", "tokenization/*.py", "serving/onnx_export/*.py"
 TRAINING, POSITIONS = "training/**/*.py", "examples/paper/compare_position_embeddings.py"
-CURVES = "examples/paper/run_curves.py"
+CURVES, MASKED = "examples/paper/run_curves.py", "benchmarks/masked_accuracy.py"
 
 # Folders in build/figures that commands read, and the commands that make them. Others are trained as the page of the
 # table describes, which takes hours, so keep.py keeps their runs in RUNS; {held_out} is the split of the model's
@@ -78,16 +78,9 @@ class Part:
         return self.command.split()[0]
 
     def paths(self) -> list[str]:
-        """Return the patterns of the code, with the scripts of this folder that the command's script imports."""
-        scripts = [self.script]
-        for script in scripts:
-            names = re.findall(
-                r"^(?:import|from) (\w+)", (BENCHMARKS / script).read_text(encoding="utf-8"), re.MULTILINE
-            )
-            scripts += [
-                f"{name}.py" for name in names if (BENCHMARKS / f"{name}.py").exists() and f"{name}.py" not in scripts
-            ]
-        return [f":(glob){path}" for path in (*(f"benchmarks/{script}" for script in scripts), *self.code)]
+        """Return the patterns of the code, with the script and the modules that all scripts share."""
+        scripts = (f"benchmarks/{name}" for name in (self.script, "peers.py", "reporting.py", "timing.py"))
+        return [f":(glob){path}" for path in (*scripts, *self.code)]
 
     def is_command_of(self, results: dict) -> bool:
         """Return whether results are of this command. Its options and words are compared, not the names of folders."""
@@ -95,9 +88,6 @@ class Part:
         theirs = shlex.split(results["command"])[2:]
         ours, of_results = ([word for word in command if word.startswith("--")] for command in (words, theirs))
         return ours == of_results and set(words) <= set(theirs)
-
-    def inputs(self) -> list[str]:
-        return names_in(self.command)
 
 
 def names_in(command: str) -> list[str]:
@@ -113,7 +103,7 @@ def of_runs(kind: str, name: str, *scripts: str) -> Part:
 
 # In the order of their runs: the machine's noise first, then from short to long.
 PARTS = {
-    "noise": Part("noise.py", ()),
+    "noise": Part("noise.py", ("benchmarks/inference.py", "benchmarks/training.py", MODELS)),
     "tokenization": Part("tokenization.py --vocabulary {data}/roformer_chinese_base/vocab.txt", (TOKENIZERS,)),
     "token-ids": Part(
         "tokenization.py --vocabulary {data}/roformer_chinese_base/vocab.txt"
@@ -138,12 +128,13 @@ PARTS = {
         (MODELS, TOKENIZERS, "serving/vectors/*.py"),
     ),
     "onnx": Part(
-        "onnx_export.py --model {mini} --texts {data}/zh_corpus/*.jsonl.gz --masks 1800", (MODELS, TOKENIZERS, SERVING)
+        "onnx_export.py --model {mini} --texts {data}/zh_corpus/*.jsonl.gz --masks 1800",
+        (MODELS, TOKENIZERS, SERVING, MASKED),
     ),
     "length": Part(
         "length.py --corpus {data}/zh_corpus/laws.jsonl.gz --model {to_512} --trained 512"
         " --lengths 256 512 1024 2048 4096",
-        (MODELS, TOKENIZERS),
+        (MODELS, TOKENIZERS, MASKED),
     ),
     "attention": Part("attention.py --models 2", (MODELS,)),
     "characters": of_runs("characters", "characters", "examples/paper/char_lm.py", CURVES),
@@ -350,7 +341,7 @@ def make_input(name: str) -> None:
 def measure_part(name: str) -> None:
     """Run a part, keep its results, and print them into the pages."""
     BUILD.mkdir(parents=True, exist_ok=True)
-    for needed in PARTS[name].inputs():
+    for needed in names_in(PARTS[name].command):
         make_input(needed)
     run(f"python benchmarks/{PARTS[name].command} --output build/figures/{name}")
     (BUILD / f"{name}.json").replace(JSON / f"{name}.json")

@@ -49,8 +49,7 @@ def ceiling(model: ours.RoFormerModel, hidden_states: torch.Tensor) -> None:
 
 def make_subject(name: str, device: str, size: peers.Size) -> Callable:
     """Return the subject of a worker: a function of a job's name and the lengths of the texts."""
-    peers.quiet()
-    model = peers.make_encoder(name if name in (THEIRS, BERT, MODERN) else OURS, size)
+    model = peers.make_model(name if name in (THEIRS, BERT, MODERN) else OURS, "Model", size)
     model = model.to(device, torch.bfloat16 if device == "cuda" else torch.float32)
     forward = torch.compile(model, dynamic=False) if name == COMPILED else model
     some = torch.Generator().manual_seed(0)
@@ -89,57 +88,49 @@ def name_of(lengths: tuple[int, ...]) -> str:
     return texts if len(lengths) == 1 else f"{len(lengths)} × {texts}"
 
 
-def add_batch(
-    table: Table, workers: dict, lengths: tuple[int, ...], runs: int, progress: Callable[[str], None]
-) -> None:
-    """Measure all models on a batch, and add their rows: speed and peak memory."""
-    texts, tokens = name_of(lengths), sum(lengths)
-    names = [name for name in workers if name != CEILING or min(lengths) == max(lengths)]  # it knows no padding
-    if COMPILED in workers:
-        progress(f"{texts} tokens: compiling")
-        workers[COMPILED].run("forward", lengths)
-    calls = {name: (workers[name], "ceiling" if name == CEILING else "forward", lengths) for name in names}
-    # Long texts need no warm-up.
-    measured = timing.alternate(calls, runs, lambda name: progress(f"{texts} tokens: {name}"), max(lengths) < 2048)
-    for name, m in measured.items():
-        ratios = [reporting.ratio(measured[of], m) if of in measured else "" for of in (THEIRS, BERT, CEILING)]
-        memory = f"{m.peak / reporting.MB:,.0f}", f"{m.peak / measured[THEIRS].peak:.2f}"
-        table.add_row(texts, name, reporting.rate(tokens, m), *ratios, *(memory if name != CEILING else ("", "")))
-    table.add_section()
-
-
 def main() -> None:
     parser = reporting.make_parser(__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--runs", type=int, default=2, help="on the longest texts; up to five times as many on others")
     parser.add_argument("--quick", action="store_true", help="try what a GPU runs, with small models")
     chosen = parser.parse_args()
-    batches, device = BATCHES["quick" if chosen.quick else chosen.device], chosen.device
-    longest, mixed = max(map(max, batches)), batches[-1] if chosen.quick else MIXED
-    size = peers.Size(2, 192, 1000, longest) if chosen.quick else peers.Size(longest=longest)
-    names = [name for name in NAMES if name != COMPILED or not chosen.quick]
+    quick, device = chosen.quick, chosen.device
+    batches = BATCHES["quick" if quick else device]
+    longest, mixed = max(map(max, batches)), batches[-1] if quick else MIXED
+    size = peers.Size(2, 192, 1000, longest) if quick else peers.Size(longest=longest)
     columns = ("tokens", "", "tokens/s", f"/ {THEIRS}", f"/ {BERT}", "/ ceiling", "peak, MB", f"/ {THEIRS}'s")
     forward = Table(*columns, title=f"Forward pass, {device}")
     parts = Table("", "tokens", "", title=f"Parts of the forward pass, {device}")
-    with reporting.Figures(chosen.output) as figures:
-        with figures.console.status("models are made") as status:
-            workers = {name: timing.on(device)(make_subject, name, device, size) for name in names}
-            for lengths in batches:
-                # Short texts run more often, since they vary more.
-                runs = 1 if chosen.quick else chosen.runs * min(5, max(1, longest // max(lengths)))
-                add_batch(forward, workers, lengths, runs, status.update)
-            for lengths in (lengths for lengths in batches if min(lengths) == max(lengths)):
-                calls = {job: (workers[OURS], job, lengths) for job in ("layer", "rotation")}
-                times = timing.alternate(calls, runs=3)
-                share = reporting.ratio(times["rotation"], times["layer"], "{:.3f}")
-                parts.add_row("rotation of query and key, share of a layer's time", name_of(lengths), share)
-            times = timing.alternate({job: (workers[OURS], job, mixed) for job in ("padded", "unpadded")}, runs=3)
-            timing.close(workers.values())
+    names = [name for name in NAMES if name != COMPILED or not quick]
+    with (
+        reporting.Figures(chosen.output) as figures,
+        timing.subjects(device, make_subject, names, device, size) as models,
+    ):
+        for lengths in batches:
+            if COMPILED in models:
+                models[COMPILED].run("forward", lengths)  # which compiles
+            calls = {
+                name: (model, "ceiling" if name == CEILING else "forward", lengths) for name, model in models.items()
+            }
+            if min(lengths) < max(lengths):
+                del calls[CEILING]  # it has no padding
+            # Short texts run more often, since they vary more; long ones need no warm-up.
+            runs = 1 if quick else 2 * min(5, max(1, longest // max(lengths)))
+            measured = timing.alternate(calls, runs, max(lengths) < 2048, name_of(lengths))
+            for name, m in measured.items():
+                ratios = [reporting.ratio(measured[of], m) if of in measured else "" for of in (THEIRS, BERT, CEILING)]
+                memory = f"{m.peak / reporting.MB:,.0f}", f"{m.peak / measured[THEIRS].peak:.2f}"
+                row = reporting.rate(sum(lengths), m), *ratios, *(memory if name != CEILING else ("", ""))
+                forward.add_row(name_of(lengths), name, *row)
+            forward.add_section()
+        for lengths in (lengths for lengths in batches if min(lengths) == max(lengths)):
+            times = timing.alternate({job: (models[OURS], job, lengths) for job in ("layer", "rotation")}, runs=3)
+            share = reporting.ratio(times["rotation"], times["layer"], "{:.3f}")
+            parts.add_row("rotation of query and key, share of a layer's time", name_of(lengths), share)
+        times = timing.alternate({job: (models[OURS], job, mixed) for job in ("padded", "unpadded")}, runs=3)
         name = "a batch that is three quarters padding, speed-up without padding"
         parts.add_row(name, f"{len(mixed)} × {max(mixed)}", reporting.ratio(times["padded"], times["unpadded"]))
-        tried = "cuda" if chosen.quick else device
-        figures.add(f"forward, {tried}", forward)
-        figures.add(f"parts, {tried}", parts)
+        figures.add(f"forward, {'cuda' if quick else device}", forward)
+        figures.add(f"parts, {'cuda' if quick else device}", parts)
 
 
 if __name__ == "__main__":

@@ -13,15 +13,16 @@ words of one document are not independent. It takes about five minutes on two id
 import statistics
 from pathlib import Path
 
+import masked_accuracy
+import peers
 import reporting
 import torch
-from rich.console import Console
-from rich.progress import Progress
+from rich.progress import track
 from rich.table import Table
 from transformers import AutoModelForMaskedLM, AutoTokenizer
-from transformers.utils import logging
 
-from modeling_roformer.data import DataError, read_texts
+from modeling_roformer.data import read_texts
+from modeling_roformer.training import exit_on_error
 
 FITTED = "fitted"
 # Name in the tables -> rope_type and factor.
@@ -30,8 +31,10 @@ KINDS = {
     "linear, fitted": ("linear", FITTED),
     "dynamic": ("dynamic", 1.0),
     "yarn, fitted": ("yarn", FITTED),
+    "linear × 8": ("linear", 8.0),
+    "dynamic × 8": ("dynamic", 8.0),
+    "yarn × 8": ("yarn", 8.0),
 }
-console = Console(width=110, highlight=False)
 
 
 def rope_parameters(kind: str, length: int, trained: int, theta: float) -> dict:
@@ -59,68 +62,6 @@ def read_documents(corpus: list[Path], tokenizer, tokens: int, wanted: int) -> l
     raise SystemExit(f"the corpus has {len(found)} documents of at least {tokens:,} tokens, fewer than {wanted}")
 
 
-def windows_of(ids: torch.Tensor, length: int, cls: int, sep: int) -> torch.Tensor:
-    """Split a document from its end into windows with [CLS] and [SEP]; shape (n, length)."""
-    inner = length - 2
-    n = len(ids) // inner
-    rows = ids[len(ids) - n * inner :].view(n, inner)
-    return torch.cat([torch.full((n, 1), cls), rows, torch.full((n, 1), sep)], dim=1)
-
-
-@torch.inference_mode()
-def accuracy(model, ids, masked, counted, length: int, tokenizer) -> float:
-    """Return the accuracy on a document; logits are computed at masked positions only.
-
-    `masked` marks the masked tokens, `counted` those of them that are in a window of every length.
-    """
-    special = tokenizer.cls_token_id, tokenizer.sep_token_id
-    asked = windows_of((masked & counted).long(), length, 0, 0).bool()
-    hidden = model.base_model(windows_of(ids.masked_fill(masked, tokenizer.mask_token_id), length, *special))
-    logits = model.cls(hidden.last_hidden_state[asked])
-    return (logits.argmax(-1) == windows_of(ids, length, *special)[asked]).double().mean().item()
-
-
-def run(folder: str, corpus: list[Path], lengths: list[int], trained: int, chosen) -> dict[tuple, list[float]]:
-    """Return the accuracies on the documents, of every kind at every length."""
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    with console.status("documents are read"):
-        documents = read_documents(corpus, tokenizer, max(lengths) - 2, chosen.documents)
-    random = torch.Generator().manual_seed(chosen.seed)
-    masks = [torch.rand(len(ids), generator=random) < 0.15 for ids in documents]
-    # No window, of any length, begins before this token.
-    start = max((max(lengths) - 2) % (length - 2) for length in lengths)
-    counted = torch.arange(max(lengths) - 2) >= start
-    console.print(f"{len(documents)} documents, {sum(int((m & counted).sum()) for m in masks):,} masked tokens")
-    theta = AutoModelForMaskedLM.from_pretrained(folder).config.rope_parameters["rope_theta"]
-    jobs = {(kind, length): rope_parameters(kind, length, trained, theta) for kind in KINDS for length in lengths}
-    results: dict[tuple, list[float]] = {}
-    different = {(str(parameters), length) for (_, length), parameters in jobs.items()}
-    with Progress(console=console, transient=True) as progress:
-        task = progress.add_task("windows", total=len(different) * len(documents))
-        for (_, length), parameters in jobs.items():
-            key = str(parameters), length
-            if key in results:
-                continue
-            model = AutoModelForMaskedLM.from_pretrained(folder, rope_parameters=parameters).eval()
-            results[key] = []
-            for ids, masked in zip(documents, masks, strict=True):
-                results[key].append(accuracy(model, ids, masked, counted, length, tokenizer))
-                progress.advance(task)
-    return {(kind, length): results[str(parameters), length] for (kind, length), parameters in jobs.items()}
-
-
-def standard_error(values: list[float]) -> float:
-    return statistics.stdev(values) / len(values) ** 0.5
-
-
-def show(figures: reporting.Figures, results: dict[tuple, list[float]], lengths: list[int]) -> None:
-    table = Table("`rope_parameters`", *(f"{length:,}" for length in lengths), title="Accuracy")
-    for kind in KINDS:
-        table.add_row(kind, *(f"{statistics.mean(results[kind, length]):.3f}" for length in lengths))
-    figures.add("accuracy", table)
-    console.print(f"Standard error: at most {max(map(standard_error, results.values())):.3f} of a cell.")
-
-
 def main() -> None:
     parser = reporting.make_parser(__doc__)
     parser.add_argument("--corpus", type=Path, nargs="+", required=True, help="one document per line, or JSON Lines")
@@ -129,25 +70,33 @@ def main() -> None:
     )
     parser.add_argument("--trained", type=int, default=4096, help="length in training")
     parser.add_argument("--lengths", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192])
-    parser.add_argument("--factors", type=float, nargs="*", default=[8.0], help="factors for texts of all lengths")
     parser.add_argument("--documents", type=int, default=12)
-    parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
-    for factor in chosen.factors:
-        KINDS.update({f"{rope_type} × {factor:g}": (rope_type, factor) for rope_type in ("linear", "dynamic", "yarn")})
-    if min(chosen.factors, default=1) < 1 or min(chosen.lengths) < 4 or chosen.documents < 2:
-        parser.error("--factors must be at least 1, --lengths at least 4, --documents at least 2")
-    figures = reporting.Figures(chosen.output)
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
     lengths = sorted(set(chosen.lengths))
-    try:
-        results = run(chosen.model, chosen.corpus, lengths, chosen.trained, chosen)
-    except DataError as error:
-        raise SystemExit(str(error)) from None
+    if lengths[0] < 4 or chosen.documents < 2:
+        parser.error("--lengths must be at least 4, --documents at least 2")
+    figures = reporting.Figures(chosen.output)
+    peers.quiet()
+    tokenizer = AutoTokenizer.from_pretrained(chosen.model)
+    documents = read_documents(chosen.corpus, tokenizer, lengths[-1] - 2, chosen.documents)
+    masks = masked_accuracy.draw_masks(documents, masked_accuracy.SEED)
+    theta = AutoModelForMaskedLM.from_pretrained(chosen.model).config.rope_parameters["rope_theta"]
+    table, results = Table("`rope_parameters`", *(f"{length:,}" for length in lengths), title="Accuracy"), {}
+    for kind in KINDS:
+        keys = []
+        for length in track(lengths, kind, transient=True):
+            parameters = rope_parameters(kind, length, chosen.trained, theta)
+            keys.append((str(parameters), length))
+            if keys[-1] not in results:
+                model = AutoModelForMaskedLM.from_pretrained(chosen.model, rope_parameters=parameters).eval()
+                results[keys[-1]] = masked_accuracy.score_windows(model, documents, masks, length, lengths, tokenizer)
+        table.add_row(kind, *(f"{statistics.mean(results[key]):.3f}" for key in keys))
     with figures:
-        show(figures, results, lengths)
+        figures.add("accuracy", table)
+    errors = [statistics.stdev(values) / len(values) ** 0.5 for values in results.values()]
+    print(f"Standard error over {len(documents)} documents: at most {max(errors):.3f} of a cell.")
 
 
 if __name__ == "__main__":
-    main()
+    with exit_on_error("length"):
+        main()

@@ -16,12 +16,12 @@ the same masked words, with the `rope_parameters` of each model's configuration.
 import argparse
 import statistics
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import reporting
 import torch
-from length import standard_error, windows_of
 from rich.progress import track
 from rich.table import Table
 from transformers import AutoModelForMaskedLM, PreTrainedTokenizerBase
@@ -31,6 +31,7 @@ from modeling_roformer.training import Corpus, MaskingCollator, load_tokenizer
 from modeling_roformer.training.pretraining.masking import IGNORED, uniform
 
 LENGTH = 512
+SEED = 0
 LENGTHS = (512, 2_048, 4_096)  # of windows
 SHARE = 0.15
 BATCH = 32  # pieces
@@ -38,13 +39,13 @@ LONG = 6_500  # characters
 
 
 def masked_batches(
-    source: Path, tokenizer: PreTrainedTokenizerBase, cache: str, wanted: int, seed: int, length: int = LENGTH
+    source: Path, tokenizer: PreTrainedTokenizerBase, cache: str, wanted: int, length: int = LENGTH
 ) -> list[dict]:
     """Return batches of pieces of at most `length` tokens in random order, with `wanted` masked words, or as many as
     there are."""
     pieces = Corpus([source], cache=cache).pieces(tokenizer, length)
-    collator = MaskingCollator(tokenizer, seed, share=SHARE, replaced=1, random=0)
-    order = np.argsort(uniform((seed, 0), (0, 0, 0), len(pieces)))
+    collator = MaskingCollator(tokenizer, SEED, share=SHARE, replaced=1, random=0)
+    order = np.argsort(uniform((SEED, 0), (0, 0, 0), len(pieces)))
     batches, masked = [], 0
     for first in range(0, len(order), BATCH):
         batch = collator([{"epoch": 0, **pieces[int(row)]} for row in order[first : first + BATCH]])
@@ -126,14 +127,11 @@ def score(batches: list[dict], predict, unknown: int) -> tuple[int, int]:
 
 def predictions(model, batch: dict) -> torch.Tensor:
     """Return the best word at each position with a label, -1 elsewhere."""
-    device = next(model.parameters()).device
-    asked = (batch["labels"] != IGNORED).to(device)
+    asked, answers = batch["labels"] != IGNORED, torch.full_like(batch["input_ids"], -1)
     with torch.inference_mode():
-        inputs = {name: batch[name].to(device) for name in ("input_ids", "attention_mask")}
-        hidden_states = model.base_model(**inputs, unpad_inputs=True).last_hidden_state
-        answers = torch.full_like(inputs["input_ids"], -1)
+        hidden_states = model.base_model(batch["input_ids"], batch["attention_mask"], unpad_inputs=True)[0]
         answers[asked] = model.cls(hidden_states[asked]).argmax(-1)
-    return answers.cpu()
+    return answers
 
 
 def long_documents(source: Path, tokenizer: PreTrainedTokenizerBase, tokens: int) -> list[torch.Tensor]:
@@ -143,12 +141,33 @@ def long_documents(source: Path, tokenizer: PreTrainedTokenizerBase, tokens: int
     return [torch.tensor(ids[:tokens]) for ids in found if len(ids) >= tokens]
 
 
+def windows_of(ids: torch.Tensor, length: int, cls: int, sep: int) -> torch.Tensor:
+    """Split a document from its end into windows with [CLS] and [SEP]; shape (n, length)."""
+    inner = length - 2
+    n = len(ids) // inner
+    rows = ids[len(ids) - n * inner :].view(n, inner)
+    return torch.cat([torch.full((n, 1), cls), rows, torch.full((n, 1), sep)], dim=1)
+
+
+def draw_masks(documents: list[torch.Tensor], seed: int) -> list[torch.Tensor]:
+    """Return which tokens of each document are masked."""
+    random = torch.Generator().manual_seed(seed)
+    return [torch.rand(len(ids), generator=random) < SHARE for ids in documents]
+
+
 def score_windows(
-    model, documents: list[torch.Tensor], masks: list[torch.Tensor], length: int, tokenizer
+    model,
+    documents: list[torch.Tensor],
+    masks: list[torch.Tensor],
+    length: int,
+    lengths: Sequence[int],
+    tokenizer,
+    unknown: int = IGNORED,
 ) -> list[float]:
-    """Return the accuracy on each document, in windows of a length, for masks that are in a window of every length."""
+    """Return the accuracy on each document, in windows of a length, for masks that are in a window of every one of
+    `lengths`. `unknown` is the id that counts as wrong."""
     special = tokenizer.cls_token_id, tokenizer.sep_token_id
-    inner = [n - 2 for n in LENGTHS]
+    inner = [n - 2 for n in lengths]
     start = max(max(inner) % n for n in inner)  # no window, of any length, begins before this token
     accuracies = []
     for ids, masked in zip(documents, masks, strict=True):
@@ -158,7 +177,7 @@ def score_windows(
             "labels": windows_of(torch.where(asked, ids, IGNORED), length, IGNORED, IGNORED),
         }
         batch["attention_mask"] = torch.ones_like(batch["input_ids"])
-        right, all_masked = score([batch], lambda batch: predictions(model, batch), tokenizer.unk_token_id)
+        right, all_masked = score([batch], lambda batch: predictions(model, batch), unknown)
         accuracies.append(right / all_masked)
     return accuracies
 
@@ -168,18 +187,18 @@ def long_table(models: dict, tokenizer: PreTrainedTokenizerBase, chosen: argpars
     documents = long_documents(chosen.long, tokenizer, max(LENGTHS) - 2)
     if len(documents) < 2:
         raise SystemExit(f"{chosen.long} has fewer than two documents of {max(LENGTHS):,} tokens")
-    random = torch.Generator().manual_seed(chosen.seed)
-    masks = [torch.rand(len(ids), generator=random) < SHARE for ids in documents]
+    masks = draw_masks(documents, SEED)
     table = Table(f"{len(documents)} documents, in windows of", *(f"{n:,}" for n in LENGTHS), "longest - shortest")
     for folder, model in models.items():
         by_length = [
-            score_windows(model, documents, masks, n, tokenizer) for n in track(LENGTHS, folder, transient=True)
+            score_windows(model, documents, masks, n, LENGTHS, tokenizer, tokenizer.unk_token_id)
+            for n in track(LENGTHS, folder, transient=True)
         ]
         gains = [a - b for a, b in zip(by_length[-1], by_length[0], strict=True)]
         table.add_row(
             Path(folder).name,
             *(f"{statistics.mean(accuracies):.3f}" for accuracies in by_length),
-            f"{statistics.mean(gains):+.3f} ± {standard_error(gains):.3f}",
+            f"{statistics.mean(gains):+.3f} ± {statistics.stdev(gains) / len(gains) ** 0.5:.3f}",
         )
     return table
 
@@ -191,15 +210,13 @@ def main() -> None:
     parser.add_argument("--train", nargs="+", help="training text of the baselines")
     parser.add_argument("--long", type=Path, help="a source of long documents")
     parser.add_argument("--masks", type=int, default=20_000, help="most masks per source")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="cpu")
     chosen = parser.parse_args()
     figures = reporting.Figures(chosen.output)
     tokenizer = load_tokenizer(chosen.models[0])
     unknown = tokenizer.unk_token_id
     with tempfile.TemporaryDirectory() as cache:
         sources = {
-            path.name.partition(".")[0]: masked_batches(path, tokenizer, cache, chosen.masks, chosen.seed)
+            path.name.partition(".")[0]: masked_batches(path, tokenizer, cache, chosen.masks)
             for path in chosen.held_out
         }
         predictors = {}
@@ -208,7 +225,7 @@ def main() -> None:
             predictors = {"unigram": counting.unigram, "trigram": counting.trigram}
         models = {}
         for folder in chosen.models:
-            models[folder] = AutoModelForMaskedLM.from_pretrained(folder).eval().to(chosen.device)
+            models[folder] = AutoModelForMaskedLM.from_pretrained(folder).eval()
             if load_tokenizer(folder).get_vocab() != tokenizer.get_vocab():
                 raise SystemExit(f"{folder} has another vocabulary than {chosen.models[0]}: they cannot be compared")
             predictors[folder] = lambda batch, model=models[folder]: predictions(model, batch)

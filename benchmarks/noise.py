@@ -25,14 +25,15 @@ PROGRAMS = {
 def main() -> None:
     chosen = reporting.make_parser(__doc__).parse_args()
     table = Table("", *(f"{name}: {column}" for name in PROGRAMS for column in ("first, s", "second, s", "ratio")))
-    with reporting.Figures(chosen.output) as figures, figures.console.status("") as status:
+    with reporting.Figures(chosen.output) as figures:
         for number in range(1, REPEATS + 1):
             row = []
-            for name, (make, arguments) in PROGRAMS.items():
-                status.update(f"{name}, {number} of {REPEATS}")
-                workers = [timing.Worker(*make) for _ in range(2)]
-                first, second = timing.alternate({w: (w, *arguments) for w in workers}, RUNS).values()
-                timing.close(workers)
+            for name, (program, arguments) in PROGRAMS.items():
+                workers = [timing.Worker(*program) for _ in range(2)]
+                calls = {number: (worker, *arguments) for number, worker in enumerate(workers)}
+                first, second = timing.alternate(calls, RUNS, title=name).values()
+                for worker in workers:
+                    worker.close()
                 row += [reporting.duration(first), reporting.duration(second), reporting.ratio(first, second, "{:.3f}")]
             table.add_row(str(number), *row)
         figures.add("noise", table)

@@ -50,6 +50,7 @@ def dynamic(source: Path, target: Path, model, no_second: bool = False, **option
         quantize_dynamic(source, target, nodes_to_exclude=excluded, **options)
 
 
+LENGTH = 128  # most tokens per piece
 VALUES, OUTPUTS, SECOND = "self.value.weight", "attention.output.dense.weight", ".output.dense.weight"
 QINT8, QUINT8 = {"weight_type": QuantType.QInt8}, {"weight_type": QuantType.QUInt8}
 PRODUCTS = {"op_types_to_quantize": ["MatMul"]}
@@ -79,7 +80,7 @@ def pieces_of(chosen: argparse.Namespace, tokenizer) -> list[tuple[dict[str, np.
     wanted, pieces = chosen.masks // len(chosen.texts), []
     with tempfile.TemporaryDirectory() as cache:
         for path in chosen.texts:
-            for batch in masked_batches(path, tokenizer, cache, wanted, chosen.seed, length=chosen.length):
+            for batch in masked_batches(path, tokenizer, cache, wanted, LENGTH):
                 for row, (mask, labels) in enumerate(zip(batch["attention_mask"], batch["labels"], strict=True)):
                     n = int(mask.sum())
                     inputs = {name: batch[name][row : row + 1, :n].numpy() for name in ("input_ids", "attention_mask")}
@@ -117,9 +118,6 @@ def main() -> None:
     parser.add_argument("--texts", type=Path, nargs="+", required=True, help="one file per source")
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--masks", type=int, default=4_000, help="masks in all sources together")
-    parser.add_argument("--length", type=int, default=128, help="most tokens per piece")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     figures = reporting.Figures(chosen.output, "onnx", "onnxruntime")
@@ -147,7 +145,7 @@ def main() -> None:
             same = sum(int((x.argmax(-1) == y).sum()) for x, y in zip(logits, answers, strict=True))
             subject = timing.Resident(lambda: logits_of)
             calls = {session: (subject, session, pieces) for session in (masked, plain)}
-            time_ratio = reporting.ratio(*timing.alternate(calls, chosen.rounds, warm_up=False).values(), "{:.2f}")
+            time_ratio = reporting.ratio(*timing.alternate(calls, 3, warm_up=False).values(), "{:.2f}")
             cosines = [
                 cosine(bare.run(["last_hidden_state"], inputs)[0][0], right)
                 for (inputs, _), right in zip(pieces, vectors, strict=True)

@@ -1,4 +1,4 @@
-"""Models of equal size with random weights: ours, transformers' RoFormer, BERT and ModernBERT."""
+"""Models of equal size with random weights: ours, transformers' RoFormer, BERT, ModernBERT and GPT-2."""
 
 import logging
 import warnings
@@ -10,6 +10,15 @@ import transformers
 import modeling_roformer as ours
 
 BERT, THEIRS, MODERN, OURS = "BERT, SDPA", "transformers' RoFormer", "ModernBERT, SDPA", "RoFormer"
+GPT2 = "GPT-2"
+# Where the classes are, and how their names begin.
+CLASSES = {
+    BERT: (transformers, "Bert"),
+    THEIRS: (transformers, "RoFormer"),
+    MODERN: (transformers, "ModernBert"),
+    OURS: (ours, "RoFormer"),
+    GPT2: (transformers, "GPT2"),
+}
 
 
 def quiet() -> None:
@@ -31,29 +40,32 @@ class Size:
     words: int = 50_000
     longest: int = 512
 
-    def fields(self) -> dict[str, int]:
-        """Return the fields of a configuration that all models share."""
-        return {
-            "vocab_size": self.words,
-            "num_hidden_layers": self.layers,
-            "hidden_size": self.width,
-            "num_attention_heads": self.width // 64,
-            "intermediate_size": 4 * self.width,
-            "max_position_embeddings": self.longest,
-            "pad_token_id": 0,
-        }
 
+def make_model(name: str, head: str, size: Size, **fields) -> transformers.PreTrainedModel:
+    """Return a model for inference.
 
-def make_encoder(name: str, size: Size) -> transformers.PreTrainedModel:
-    """Return an encoder without a head, for inference."""
+    Args:
+        head: end of the class's name, such as "Model" or "ForMaskedLM".
+        fields: other fields of the configuration.
+    """
+    quiet()
     torch.manual_seed(0)
-    if name == MODERN:
-        return transformers.ModernBertModel(_modern(size)).eval()
-    if name == BERT:
-        return transformers.BertModel(_bert(size), add_pooling_layer=False).eval()
-    if name == THEIRS:
-        return transformers.RoFormerModel(transformers.RoFormerConfig(**size.fields())).eval()
-    return ours.RoFormerModel(ours.RoFormerConfig(**size.fields())).eval()
+    library, family = CLASSES[name]
+    # A gated feed-forward layer has three matrices: with two thirds of the others' width, it has as many parameters.
+    inner = 8 * size.width // 3 if name == MODERN else 4 * size.width
+    config = getattr(library, f"{family}Config")(
+        vocab_size=size.words,
+        num_hidden_layers=size.layers,
+        hidden_size=size.width,
+        num_attention_heads=size.width // 64,
+        intermediate_size=inner,
+        max_position_embeddings=size.longest,
+        pad_token_id=0,
+        attn_implementation="eager" if name == THEIRS else "sdpa",  # which has no other
+        **fields,
+    )
+    options = {"add_pooling_layer": False} if (name, head) == (BERT, "Model") else {}  # the others have none by default
+    return getattr(library, family + head)(config, **options).eval()
 
 
 def make_masked(name: str, size: Size, attention: float, hidden: float) -> transformers.PreTrainedModel:
@@ -62,23 +74,10 @@ def make_masked(name: str, size: Size, attention: float, hidden: float) -> trans
     Args:
         attention, hidden: dropout of attention, and of what the layers add.
     """
-    torch.manual_seed(0)
     if name == MODERN:
-        dropout = {"attention_dropout": attention, "mlp_dropout": hidden, "embedding_dropout": hidden}
-        return transformers.ModernBertForMaskedLM(_modern(size, sparse_prediction=True, **dropout)).train()
-    dropout = {"attention_probs_dropout_prob": attention, "hidden_dropout_prob": hidden}
-    if name == BERT:
-        return transformers.BertForMaskedLM(_bert(size, **dropout)).train()
-    if name == THEIRS:
-        return transformers.RoFormerForMaskedLM(transformers.RoFormerConfig(**size.fields(), **dropout)).train()
-    return ours.RoFormerForMaskedLM(ours.RoFormerConfig(**size.fields(), **dropout, sparse_prediction=True)).train()
-
-
-def _bert(size: Size, **fields) -> transformers.BertConfig:
-    return transformers.BertConfig(**size.fields(), **fields, attn_implementation="sdpa")
-
-
-def _modern(size: Size, **fields) -> transformers.ModernBertConfig:
-    # A gated feed-forward layer has three matrices: with two thirds of the others' width, it has as many parameters.
-    gated = {"intermediate_size": 8 * size.width // 3}
-    return transformers.ModernBertConfig(**size.fields() | gated, **fields, attn_implementation="sdpa")
+        fields = {"attention_dropout": attention, "mlp_dropout": hidden, "embedding_dropout": hidden}
+    else:
+        fields = {"attention_probs_dropout_prob": attention, "hidden_dropout_prob": hidden}
+    if name in (MODERN, OURS):
+        fields["sparse_prediction"] = True
+    return make_model(name, "ForMaskedLM", size, **fields).train()

@@ -1,7 +1,7 @@
 """Tables of a script: cells that keep what was measured, Markdown, and the files that have all of it.
 
-A script prints its tables through `Figures`. With `--output FOLDER/NAME`, these are also written to NAME.md and
-NAME.json, which says on which machine, with which versions and at which commit they were measured.
+A script prints its tables through `Figures`. With `--output FOLDER/NAME`, these are also written to NAME.json, which
+says on which machine, with which versions and at which commit they were measured.
 """
 
 import html
@@ -68,7 +68,7 @@ def ratio(theirs: Measurement, ours: Measurement, template: str = "{:.2f} ×") -
 def make_parser(doc: str) -> ScriptParser:
     """Return a parser with a script's docstring as its help, and the option --output."""
     parser = ScriptParser(doc)
-    parser.add_argument("--output", type=Path, metavar="FOLDER/NAME", help="write the tables to NAME.md and NAME.json")
+    parser.add_argument("--output", type=Path, metavar="FOLDER/NAME", help="write the tables to NAME.json")
     return parser
 
 
@@ -76,7 +76,7 @@ class Figures:
     """Tables of a script: printed when added, and written at the end of the block if an output was given.
 
     Args:
-        output: folder and name of the files, without a suffix, or None.
+        output: folder and name of the file, without a suffix, or None.
         peers: packages whose versions matter besides torch, transformers and this one.
         measured: whether this process measures. False for results that were kept, which may be of other machines.
 
@@ -88,32 +88,26 @@ class Figures:
 
     def __init__(self, output: Path | None, *peers: str, measured: bool = True):
         self.output = output
-        self.console = Console(width=130, highlight=False, markup=False)
-        self.tables: dict[str, Table] = {}
+        self.tables: dict[str, dict] = {}
         self.circumstances = circumstances(*peers)
         if not measured:
             self.circumstances["machine"] = None
 
     def add(self, name: str, table: Table) -> None:
         """Print a table and keep it. Its cells are strings; those that were measured are a `Cell`."""
-        self.console.print(table)
-        self.tables[name] = table
+        Console(width=130, highlight=False, markup=False).print(table)
+        self.tables[name] = to_json(table)
 
     def __enter__(self):
         return self
 
     def __exit__(self, kind, *exception) -> None:
         if kind is None and self.output:
-            tables = {name: to_json(table) for name, table in self.tables.items()}
-            results = {"name": self.output.name, **self.circumstances, "tables": tables}
+            results = {"name": self.output.name, **self.circumstances, "tables": self.tables}
+            text = json.dumps(results, indent=1, ensure_ascii=False)
+            one_row_a_line = re.sub(r"\n(?: {5,}| {4}(?=[\]\"]))", " ", text)
             self.output.parent.mkdir(parents=True, exist_ok=True)
-            pages = [f"{to_markdown(table)}\n\n{origin(results)}" for table in results["tables"].values()]
-            written = {
-                ".json": one_row_a_line(json.dumps(results, indent=1, ensure_ascii=False)) + "\n",
-                ".md": "\n\n".join(pages) + "\n",
-            }
-            for suffix, text in written.items():
-                self.output.with_name(self.output.name + suffix).write_text(text, encoding="utf-8")
+            self.output.with_name(f"{self.output.name}.json").write_text(one_row_a_line + "\n", encoding="utf-8")
 
 
 def to_json(table: Table) -> dict:
@@ -122,31 +116,16 @@ def to_json(table: Table) -> dict:
     def cell(value: str) -> str | dict:
         if not isinstance(value, Cell):
             return value
-        low, middle, high = (
-            statistics.quantiles(value.values, method="inclusive") if len(value.values) > 1 else value.values * 3
-        )
-        figures = {"median": middle, "quartiles": [low, high]}
-        return {
-            "text": str(value),
-            **{name: rounded(figure) for name, figure in figures.items()},
-            "runs": len(value.values),
-        }
+        values = value.values if len(value.values) > 1 else value.values * 2
+        # Five digits are more than a measurement has.
+        low, middle, high = (float(f"{x:.5g}") for x in statistics.quantiles(values, method="inclusive"))
+        return {"text": str(value), "median": middle, "quartiles": [low, high], "runs": len(value.values)}
 
     rows = zip(*(column.cells for column in table.columns), strict=True)
     return {
         "columns": [column.header for column in table.columns],
         "rows": [[cell(value) for value in row] for row in rows],
     }
-
-
-def one_row_a_line(text: str) -> str:
-    """Join the lines of each row of a table in indented JSON."""
-    return re.sub(r"\n(?: {5,}| {4}(?=[\]\"]))", " ", text)
-
-
-def rounded(number: float | list[float]) -> float | list[float]:
-    """Round to five digits, which is more than a measurement has."""
-    return [rounded(x) for x in number] if isinstance(number, list) else float(f"{number:.5g}")
 
 
 def texts_of(table: dict) -> list[list[str]]:
@@ -169,30 +148,28 @@ def to_markdown(table: dict) -> str:
 def origin(results: dict) -> str:
     """Return the line below the tables of a NAME.json: machine, versions, commit and date. Kept results have no
     machine."""
-    machine, versions = results["machine"], results["versions"]
+    machine, torch_version = results["machine"], f"torch {results['versions']['torch']}"
+    when = f"commit {results['commit']}, {results['date']}"
     if machine is None:
-        when = f"commit {results['commit']}, {results['date']}, with torch {versions['torch']}"
-        return escaped(f"Printed from kept results at {when}.")
-    processor = machine.get("gpu")
-    if not processor:
-        processor = f"{machine['cpu']}, {machine['cores']} cores, {', '.join(machine['instructions'][-3:])}"
-    return escaped(f"{processor}; torch {versions['torch']}; commit {results['commit']}, {results['date']}.")
+        return escaped(f"Printed from kept results at {when}, with {torch_version}.")
+    processor = f"{machine['cpu']}, {machine['cores']} cores, {', '.join(machine['instructions'][-3:])}"
+    return escaped(f"{machine.get('gpu', processor)}; {torch_version}; {when}.")
 
 
 def circumstances(*peers: str) -> dict:
     """Return the command, the date, the commit, the machine and the versions."""
-    arguments, skip = [], False
-    for argument in sys.argv[1:]:
-        if not skip and argument != "--output":  # folders are those of this machine
-            arguments.append(Path(argument).name if os.sep in argument and Path(argument).exists() else argument)
-        skip = argument == "--output"
+    # Folders are those of this machine.
+    words = [Path(word).name if os.sep in word and Path(word).exists() else word for word in sys.argv[1:]]
+    if "--output" in words:
+        place = words.index("--output")
+        del words[place : place + 2]
     packages = ("torch", "transformers", "modeling_roformer", *peers)
     return {
-        "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *arguments]),
+        "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *words]),
         "date": datetime.now(UTC).date().isoformat(),
         "commit": commit(),
         "machine": machine(),
-        "versions": {"python": platform.python_version(), **{name: of for name in packages if (of := installed(name))}},
+        "versions": {"python": platform.python_version()} | {name: of for name in packages if (of := installed(name))},
     }
 
 
@@ -204,18 +181,17 @@ def installed(package: str) -> str | None:
         return None
 
 
-def git(*arguments: str) -> str:
-    """Return what a command of git prints, or "" where there is no git."""
-    try:
-        return subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True).stdout.strip()
-    except FileNotFoundError:
-        return ""
-
-
 def commit() -> str:
     """Return the commit, with a plus sign if code has changed since; "unknown" outside a clone and without git."""
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", "*.py")
-    return (git("rev-parse", "--short=7", "HEAD") or "unknown") + ("+" if changed else "")
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", "*.py")
+        return (git("rev-parse", "--short=7", "HEAD") or "unknown") + "+" * bool(changed)
+    except FileNotFoundError:
+        return "unknown"
 
 
 def machine() -> dict:

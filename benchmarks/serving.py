@@ -1,6 +1,6 @@
 """Throughput and latency of vectors and of classification for Chinese texts of mixed length, on a CPU.
 
-    python benchmarks/serving.py TEXTS MODEL [--classifier DIR] [--count 512] [--runs 5]
+    python benchmarks/serving.py TEXTS MODEL [--classifier DIR] [--count 512] [--only ROW …]
 
 TEXTS is text with one document per line, or JSON Lines, also as .gz. MODEL is a saved masked language model or encoder,
 such as the output of `roformer convert examples/roformer-mini-zh roformer-mini-zh`. DIR is a trained classifier. Each
@@ -10,14 +10,11 @@ The peers are sentence-transformers with its defaults, on a BERT of equal size w
 own RoFormer. Rows of torchao are left out where this package is not installed.
 """
 
-import argparse
-import json
 import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -26,17 +23,20 @@ import peers
 import reporting
 import timing
 import torch
-from rich.progress import track
+import transformers
+from peers import THEIRS
 from rich.table import Table
 from torch.nn import functional as F
 
+import modeling_roformer as ours
 from modeling_roformer.data import read_texts
 from modeling_roformer.heads import mean_over_tokens
+from modeling_roformer.serving.onnx_export.export import export_onnx
 
 BATCH = 32  # sentence-transformers' own
 LONGEST = 512  # tokens of a text
-BERT, BERT_CHARACTERS = "sentence-transformers, BERT", "sentence-transformers, BERT of characters"
-THEIRS = "transformers' RoFormer"
+THREADS, RUNS = 2, 5
+BERTS = ("sentence-transformers, BERT", "sentence-transformers, BERT of characters")
 FLOAT32 = "ours, float32"
 OURS = {
     FLOAT32: {},
@@ -51,37 +51,12 @@ OURS = {
 ONNX = {"ours, ONNX Runtime": "model.onnx", "ours, ONNX Runtime, int8": "model_quantized.onnx"}
 
 
-def batches_of(ids: Sequence[Sequence[int]], pad: int) -> list[tuple[list[int], np.ndarray, np.ndarray]]:
-    """Return batches of similar length: indices, ids and mask."""
-    order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
-    found = []
-    for start in range(0, len(order), BATCH):
-        places = order[start : start + BATCH]
-        padded = np.full((len(places), len(ids[places[0]])), pad, dtype=np.int64)
-        mask = np.zeros_like(padded)
-        for row, place in enumerate(places):
-            padded[row, : len(ids[place])], mask[row, : len(ids[place])] = ids[place], 1
-        found.append((places, padded, mask))
-    return found
-
-
-def make_serving(name: str, folder: str, task: str, threads: int) -> Callable:
+def make_serving(name: str, folder: str, task: str) -> Callable:
     """Return the subject of a worker: texts to normalised vectors or classes; or one at a time, with seconds for
     each."""
     peers.quiet()
-    torch.set_num_threads(threads)
-    of_batch, tokenizer = load(name, folder, task, threads)
-
-    @torch.inference_mode()
-    def answers(texts: list[str]) -> np.ndarray:
-        if tokenizer is None:  # sentence-transformers tokenizes itself
-            return of_batch(texts)
-        ids = tokenizer(texts, truncation=True, max_length=LONGEST)["input_ids"]
-        found = [None] * len(texts)
-        for places, padded, mask in batches_of(ids, tokenizer.pad_token_id):
-            for place, answer in zip(places, of_batch(padded, mask), strict=True):
-                found[place] = answer
-        return np.stack(found)
+    torch.set_num_threads(THREADS)
+    answers = by_sentence_transformers(folder) if name in BERTS else by_batches(name, folder, task)
 
     def serve(texts: list[str], alone: bool) -> list[float] | np.ndarray:
         if not alone:
@@ -96,141 +71,116 @@ def make_serving(name: str, folder: str, task: str, threads: int) -> Callable:
     return serve
 
 
-def load(name: str, folder: str, task: str, threads: int) -> tuple[Callable, object]:
-    """Return a function from a batch to its outputs, and the tokenizer; None if the function takes texts."""
-    if name in (BERT, BERT_CHARACTERS):
-        from sentence_transformers import SentenceTransformer
+def by_sentence_transformers(folder: str) -> Callable[[list[str]], np.ndarray]:
+    from sentence_transformers import SentenceTransformer
 
-        import modeling_roformer  # noqa: F401, its import registers the tokenizer
-
-        encoder = SentenceTransformer(folder, device="cpu")
-        encoder.max_seq_length = LONGEST
-        return lambda texts: encoder.encode(texts, normalize_embeddings=True), None
-    from transformers import AutoTokenizer
-
-    import modeling_roformer as ours
-
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    if name in ONNX:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        session = onnxruntime.InferenceSession(Path(folder) / "onnx" / ONNX[name], options, ["CPUExecutionProvider"])
-        forward = of_graph(lambda inputs: session.run(None, inputs)[0], [node.name for node in session.get_inputs()])
-    else:
-        if name == THEIRS:
-            import transformers.models.roformer as source
-        else:
-            source = ours
-        way = OURS.get(name, {})
-        heads = {"vectors": "RoFormerModel", "classes": "RoFormerForSequenceClassification"}
-        model = getattr(source, heads[task]).from_pretrained(folder, dtype=way.get("dtype", torch.float32)).eval()
-        model.config.unpad_inputs = way.get("unpad", False)
-        if way.get("int8") == "torchao":
-            from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
-
-            quantize_(model, Int8DynamicActivationInt8WeightConfig())
-        elif way.get("int8"):
-            model = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
-        if way.get("compiled"):
-            model = torch.compile(model, dynamic=True)
-
-        def forward(ids, mask):
-            return model(torch.from_numpy(ids), attention_mask=torch.from_numpy(mask))[0]
-
-    def of_batch(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        found = forward(ids, mask)
-        if task == "classes":
-            return found.argmax(-1).numpy()
-        return F.normalize(mean_over_tokens(found, torch.from_numpy(mask)).float(), dim=-1).numpy()
-
-    return of_batch, tokenizer
+    encoder = SentenceTransformer(folder, device="cpu")
+    encoder.max_seq_length = LONGEST
+    return lambda texts: encoder.encode(texts, normalize_embeddings=True)
 
 
-def of_graph(run: Callable, taken: list[str]) -> Callable:
-    """Return a function from ids and mask to the first output of a graph that takes the inputs `taken`."""
+def by_batches(name: str, folder: str, task: str) -> Callable[[list[str]], np.ndarray]:
+    """Return a function from texts to vectors or classes, in batches of texts of similar length."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    forward = load_graph(folder, ONNX[name]) if name in ONNX else load_model(name, folder, task)
 
-    def forward(ids: np.ndarray, mask: np.ndarray) -> torch.Tensor:
-        inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        return torch.from_numpy(run({name: inputs[name] for name in taken}))
+    @torch.inference_mode()
+    def answers(texts: list[str]) -> np.ndarray:
+        ids = tokenizer(texts, truncation=True, max_length=LONGEST)["input_ids"]
+        order, found = sorted(range(len(ids)), key=lambda i: -len(ids[i])), {}
+        for start in range(0, len(order), BATCH):
+            places = order[start : start + BATCH]
+            batch = tokenizer.pad({"input_ids": [ids[place] for place in places]}, return_tensors="pt")
+            outputs, mask = forward(batch["input_ids"], batch["attention_mask"]), batch["attention_mask"]
+            vectors = F.normalize(mean_over_tokens(outputs, mask).float(), dim=-1) if task == "vectors" else None
+            found |= zip(places, outputs.argmax(-1) if vectors is None else vectors, strict=True)
+        return torch.stack([found[place] for place in range(len(texts))]).numpy()
+
+    return answers
+
+
+def load_graph(folder: str, file: str) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = THREADS
+    session = onnxruntime.InferenceSession(Path(folder) / "onnx" / file, options, ["CPUExecutionProvider"])
+    taken = [node.name for node in session.get_inputs()]
+
+    def forward(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
+        return torch.from_numpy(session.run(None, {name: inputs[name].numpy() for name in taken})[0])
 
     return forward
 
 
+def load_model(name: str, folder: str, task: str) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    source, way = transformers.models.roformer if name == THEIRS else ours, OURS.get(name, {})
+    heads = {"vectors": "RoFormerModel", "classes": "RoFormerForSequenceClassification"}
+    model = getattr(source, heads[task]).from_pretrained(folder, dtype=way.get("dtype", torch.float32)).eval()
+    model.config.unpad_inputs = way.get("unpad", False)
+    if way.get("int8") == "torchao":
+        from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+
+        quantize_(model, Int8DynamicActivationInt8WeightConfig())
+    elif way.get("int8"):
+        model = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
+    if way.get("compiled"):
+        model = torch.compile(model, dynamic=True)
+    return lambda ids, mask: model(ids, attention_mask=mask)[0]
+
+
 def write_berts(model: str, folder: Path) -> dict[str, str]:
     """Save two BERTs of the model's size: one for its tokens, one for the characters of its vocabulary."""
-    from transformers import AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
-
-    import modeling_roformer  # noqa: F401
-
-    config = json.loads((Path(model) / "config.json").read_text())
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    same = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act")
-    bert = BertModel(BertConfig(**{name: config[name] for name in same}, max_position_embeddings=LONGEST))
-    of_characters = BertTokenizerFast(vocab=dict(tokenizer.get_vocab()))
+    config, tokenizer = (of.from_pretrained(model) for of in (transformers.AutoConfig, transformers.AutoTokenizer))
+    size = peers.Size(config.num_hidden_layers, config.hidden_size, config.vocab_size, LONGEST)
+    bert = peers.make_model(peers.BERT, "Model", size)
+    of_characters = transformers.BertTokenizerFast(vocab=dict(tokenizer.get_vocab()))
     places = {}
-    for name, reader in {BERT: tokenizer, BERT_CHARACTERS: of_characters}.items():
+    for name, reader in zip(BERTS, (tokenizer, of_characters), strict=True):
         places[name] = str(folder / name)
         bert.save_pretrained(places[name])
         reader.save_pretrained(places[name])
     return places
 
 
-def write_encoder(model: str, folder: Path) -> Path:
-    """Save the model without its head, whose graph outputs vectors instead of logits."""
-    from transformers import AutoTokenizer
-
-    import modeling_roformer
-
-    place = folder / "encoder"
-    modeling_roformer.RoFormerModel.from_pretrained(model).save_pretrained(place)
-    AutoTokenizer.from_pretrained(model).save_pretrained(place)
-    return place
+def export(task: str, model: str, folder: Path) -> str:
+    """Export the model, for vectors without its head, and return the folder."""
+    if task == "vectors":
+        ours.RoFormerModel.from_pretrained(model).save_pretrained(folder / "encoder")
+        transformers.AutoTokenizer.from_pretrained(model).save_pretrained(folder / "encoder")
+        model = str(folder / "encoder")
+    export_onnx(model, folder / "exported", int8=True)
+    return str(folder / "exported")
 
 
-def places_of(task: str, model: str, wanted: set[str], scratch: Path) -> dict[str, str]:
-    """Return the model folder of each selected row."""
-    places = write_berts(model, scratch) if task == "vectors" else {}
-    places |= dict.fromkeys([THEIRS, *OURS], model)
-    if wanted & ONNX.keys():
-        from modeling_roformer.serving.onnx_export.export import export_onnx
-
-        export_onnx(write_encoder(model, scratch) if task == "vectors" else model, scratch / "exported", int8=True)
-        places |= dict.fromkeys(ONNX, str(scratch / "exported"))
-    return {name: place for name, place in places.items() if name in wanted}
-
-
-def agreement(task: str, answers: np.ndarray, expected: np.ndarray) -> float:
-    return float((answers * expected).sum(-1).min() if task == "vectors" else (answers == expected).mean())
-
-
-def show(task: str, places: dict[str, str], texts: list[str], chosen: argparse.Namespace) -> Table:
+def measure(task: str, places: dict[str, str], texts: list[str]) -> Table:
     """Measure each way of serving: all texts, and some one at a time; return the table."""
-    workers = {
-        name: timing.Worker(make_serving, name, place, task, chosen.threads)
-        for name, place in track(places.items(), f"{task}: loading", transient=True)
-    }
-    alone = texts[: chosen.alone]
-    expected = workers[FLOAT32].run(texts, False)[2]
-    agreements = {name: agreement(task, worker.run(texts, False)[2], expected) for name, worker in workers.items()}
-    calls = {}
-    for name, worker in workers.items():
+    workers = {name: timing.Worker(make_serving, name, place, task) for name, place in places.items()}
+    alone = texts[:100]
+    answers = {name: worker.run(texts, False)[2] for name, worker in workers.items()}
+    for worker in workers.values():
         worker.run(alone[:20], True)
-        calls |= {(name, one): partial(worker.run, alone if one else texts, one) for one in (False, True)}
-    found = timing.in_rounds(calls, chosen.runs, warm_up=False)
-    timing.close(workers.values())
+    calls = {(name, one): (w, alone if one else texts, one) for name, w in workers.items() for one in (False, True)}
+    found = timing.alternate(calls, RUNS, warm_up=False, title=task)
+    for worker in workers.values():
+        worker.close()
     table = Table(task, "texts/s", "speed-up", "one text, ms: median", "99th percentile", "agreement")
-    together = {name: timing.Measurement([seconds for seconds, *_ in found[name, False]]) for name in workers}
-    for name, all_texts in together.items():
-        seconds = [one for *_, times in found[name, True] for one in times]
+    first, expected = next(iter(workers)), answers[FLOAT32]
+    for name, vectors_or_classes in answers.items():
+        agreement = (
+            (vectors_or_classes * expected).sum(-1).min()
+            if task == "vectors"
+            else (vectors_or_classes == expected).mean()
+        )
+        seconds = [one for times in found[name, True].results for one in times]
         table.add_row(
             name,
-            reporting.rate(len(texts), all_texts),
-            reporting.ratio(next(iter(together.values())), all_texts),
+            reporting.rate(len(texts), found[name, False]),
+            reporting.ratio(found[first, False], found[name, False]),
             reporting.duration(timing.Measurement(seconds), "{:.1f}", 1e-3),
             f"{1000 * statistics.quantiles(seconds, n=100)[98]:.1f}",
-            "" if name in (BERT, BERT_CHARACTERS) else f"{agreements[name]:.4f}",
+            "" if name in BERTS else f"{agreement:.4f}",
         )
     return table
 
@@ -241,15 +191,12 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--classifier", metavar="DIR")
     parser.add_argument("--count", type=int, default=512, help="number of texts sampled from the file")
-    parser.add_argument("--alone", type=int, default=100, help="number of them served one at a time")
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--only", nargs="+", metavar="NAME", help="rows to measure besides ours in float32")
     chosen = parser.parse_args()
     peers.quiet()
     texts = [text for _, text in read_texts([chosen.texts])]
     texts = random.Random(0).sample(texts, min(chosen.count, len(texts)))
-    wanted = {FLOAT32, *(chosen.only or (BERT, BERT_CHARACTERS, THEIRS, *OURS, *ONNX))}
+    wanted = {FLOAT32, *(chosen.only or (*BERTS, THEIRS, *OURS, *ONNX))}
     if not find_spec("torchao"):
         wanted = {name for name in wanted if "torchao" not in name}
         print("rows of torchao are left out: it is not installed")
@@ -259,8 +206,11 @@ def main() -> None:
         reporting.Figures(chosen.output, "sentence-transformers", "onnxruntime", "torchao") as figures,
     ):
         for task, model in models.items():
-            places = places_of(task, model, wanted, Path(scratch) / task)
-            figures.add(task, show(task, places, texts, chosen))
+            places = write_berts(model, Path(scratch)) if task == "vectors" else {}
+            places |= dict.fromkeys([THEIRS, *OURS], model)
+            if wanted & ONNX.keys():
+                places |= dict.fromkeys(ONNX, export(task, model, Path(scratch) / task))
+            figures.add(task, measure(task, {name: place for name, place in places.items() if name in wanted}, texts))
 
 
 if __name__ == "__main__":

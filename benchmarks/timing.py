@@ -6,31 +6,28 @@ its peak memory is its own. Runs of all subjects alternate, so that other load o
 
 import multiprocessing
 import resource
-import statistics
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
+from rich.console import Console
 from torch.utils.benchmark import timer  # waits until a GPU has done its work
 
-Name, Result = TypeVar("Name"), TypeVar("Result")
+Name = TypeVar("Name")
 
 
 @dataclass
 class Measurement:
-    """Seconds of each run, and the peak memory of the process so far in bytes."""
+    """Seconds of each run, the peak memory of the process so far in bytes, and the results of the runs."""
 
     times: list[float]
     peak: float = 0.0
-
-    @property
-    def seconds(self) -> float:
-        """The median."""
-        return statistics.median(self.times)
+    results: tuple = ()
 
 
 class Worker:
@@ -47,27 +44,14 @@ class Worker:
     """
 
     def __init__(self, make: Callable, *arguments):
-        context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, make, arguments), daemon=True)
-        self.process.start()
-        theirs.close()
+        self.pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _make, (make, arguments))
 
-    def run(self, *arguments):
+    def run(self, *arguments) -> tuple[float, float, Any]:
         """Call the subject; return seconds, peak memory in bytes, and its result."""
-        self.connection.send(arguments)
-        try:
-            answer = self.connection.recv()
-        except EOFError:
-            self.process.join()
-            raise SystemExit(f"a measured process ended with exit code {self.process.exitcode}") from None
-        if isinstance(answer, str):
-            raise SystemExit(f"a measured process failed: {answer}")
-        return answer
+        return self.pool.submit(_run, *arguments).result()
 
     def close(self) -> None:
-        self.connection.close()
-        self.process.join()
+        self.pool.shutdown()
 
 
 class Resident:
@@ -85,10 +69,10 @@ class Resident:
         self.subject = make(*arguments)
         self.held = torch.cuda.memory_allocated() - before
 
-    def run(self, *arguments):
+    def run(self, *arguments) -> tuple[float, float, Any]:
         """Call the subject; return seconds, peak memory in bytes, and its result."""
         others = torch.cuda.memory_allocated() - self.held
-        seconds, peak, result = _timed(self.subject, arguments)
+        seconds, peak, result = _timed(self.subject, *arguments)
         self.held = torch.cuda.memory_allocated() - others
         return seconds, peak - others, result
 
@@ -96,79 +80,49 @@ class Resident:
         del self.subject
 
 
-def on(device: str) -> type[Worker | Resident]:
-    """Return the kind of subjects on a device."""
-    return Resident if device == "cuda" else Worker
+@contextmanager
+def subjects(device: str, make: Callable, names: Iterable[Name], *arguments) -> Iterator[dict[Name, Worker | Resident]]:
+    """Make the subjects `make(name, *arguments)` for a block: on a CPU in processes of their own, on a GPU in this."""
+    kind = Resident if device == "cuda" else Worker
+    made = {name: kind(make, name, *arguments) for name in names}
+    try:
+        yield made
+    finally:
+        for subject in made.values():
+            subject.close()
 
 
-def in_rounds(
-    calls: dict[Name, Callable[[], Result]],
-    runs: int,
-    progress: Callable[[Name, int], None] = lambda name, run: None,
-    warm_up: bool = True,
-) -> dict[Name, list[Result]]:
-    """Call all functions in turn, `runs` times, and return their results.
-
-    Args:
-        progress: called with the name and the number of the run before each, 0 for the warm-up.
-        warm_up: call each once before.
-    """
-    results = {name: [] for name in calls}
-    for run in range(0 if warm_up else 1, runs + 1):
-        for name, call in calls.items():
-            progress(name, run)
-            result = call()
-            if run:
-                results[name].append(result)
-    return results
-
-
-def alternate(
-    calls: dict[Name, tuple], runs: int, progress: Callable[[Name], None] = lambda name: None, warm_up: bool = True
-) -> dict[Name, Measurement]:
+def alternate(calls: dict[Name, tuple], runs: int, warm_up: bool = True, title: str = "") -> dict[Name, Measurement]:
     """Run all calls in turn, `runs` times, and return their measurements.
 
     Args:
-        calls: a worker and the arguments of its subject, by name.
+        calls: a subject and its arguments, by name.
         warm_up: run each once before.
-        progress: called with the name before each run.
+        title: of what is measured, for the line that shows the progress.
     """
-    functions = {name: partial(worker.run, *arguments) for name, (worker, *arguments) in calls.items()}
-    results = in_rounds(functions, runs, lambda name, run: progress(name), warm_up)
-    return {name: Measurement([seconds for seconds, *_ in found], found[-1][1]) for name, found in results.items()}
+    found = {name: [] for name in calls}
+    with Console(stderr=True, highlight=False, markup=False).status("") as status:
+        for run in range(0 if warm_up else 1, runs + 1):
+            for name, (subject, *arguments) in calls.items():
+                status.update(f"{title}: {name}, run {run} of {runs}")
+                answer = subject.run(*arguments)
+                if run:
+                    found[name].append(answer)
+    measured = {name: tuple(zip(*answers, strict=True)) for name, answers in found.items()}
+    return {name: Measurement([*times], peaks[-1], results) for name, (times, peaks, results) in measured.items()}
 
 
-def compare(
-    make: Callable, names: Iterable[str], arguments: tuple, runs: int, progress: Callable[[str], None]
-) -> dict[str, Measurement]:
-    """Measure subjects `make(name, *arguments)`, each in a process of its own, which they run without arguments."""
-    workers = {name: Worker(make, name, *arguments) for name in names}
-    measured = alternate({name: (worker,) for name, worker in workers.items()}, runs, progress)
-    close(workers.values())
-    return measured
+def _make(make: Callable, arguments: tuple) -> None:
+    """Make the subject of this process."""
+    global _subject
+    _subject = make(*arguments)
 
 
-def close(workers: Iterable[Worker | Resident]) -> None:
-    for worker in workers:
-        worker.close()
+def _run(*arguments) -> tuple[float, float, Any]:
+    return _timed(_subject, *arguments)
 
 
-def _serve(connection, make: Callable, arguments: tuple) -> None:
-    try:
-        subject = make(*arguments)
-        while True:
-            try:
-                arguments = connection.recv()
-            except EOFError:
-                return
-            connection.send(_timed(subject, arguments))
-    except KeyboardInterrupt:
-        pass
-    except Exception as error:
-        connection.send(f"{type(error).__name__}: {error}")
-
-
-def _timed(subject: Callable, arguments: tuple) -> tuple:
+def _timed(subject: Callable, *arguments) -> tuple[float, float, Any]:
     """Return the seconds that a subject takes, the peak memory in bytes, and its result."""
     on_gpu = torch.cuda.is_initialized()
     if on_gpu:

@@ -26,7 +26,6 @@ HIDDEN_DROPOUT = 0.1
 
 def make_step(name: str, device: str, size: peers.Size, dropout: float) -> Callable:
     """Return the subject of a worker: one training step on b texts of s tokens, which returns the loss."""
-    peers.quiet()
     with torch.device(device):  # which draws weights faster
         model = peers.make_masked(name, size, dropout, HIDDEN_DROPOUT)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
@@ -52,28 +51,24 @@ def make_step(name: str, device: str, size: peers.Size, dropout: float) -> Calla
 def main() -> None:
     parser = reporting.make_parser(__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--runs", type=int, default=2, help="runs, after one warm-up")
     parser.add_argument("--quick", action="store_true", help="try what a GPU runs, with small models")
     chosen = parser.parse_args()
-    device, batches = chosen.device, BATCHES["quick" if chosen.quick else chosen.device]
-    tried = "cuda" if chosen.quick else device
+    tried, batches = "cuda" if chosen.quick else chosen.device, BATCHES["quick" if chosen.quick else chosen.device]
     longest = max(s for _, s in batches)
     size = peers.Size(2, 192, 1000, longest) if chosen.quick else peers.Size(longest=longest)
     columns = ("texts", "attention dropout", "", "seconds", "speed-up", "peak, MB", "share")
-    table = Table(*columns, title=f"A training step, {device}; speed-up and share are relative to {THEIRS}")
+    table = Table(*columns, title=f"A training step, {chosen.device}; speed-up and share are relative to {THEIRS}")
     with reporting.Figures(chosen.output) as figures:
-        with figures.console.status("models are made") as status:
-            for dropout in (0.0, 0.1):
-                workers = {n: timing.on(device)(make_step, n, device, size, dropout) for n in NAMES[tried]}
+        for dropout in (0.0, 0.1):
+            with timing.subjects(chosen.device, make_step, NAMES[tried], chosen.device, size, dropout) as models:
                 for b, s in batches:
-                    calls = {name: (worker, b, s) for name, worker in workers.items()}
-                    measured = timing.alternate(calls, 1 if chosen.quick else chosen.runs, status.update)
+                    calls = {name: (model, b, s) for name, model in models.items()}
+                    measured = timing.alternate(calls, runs=1 if chosen.quick else 2, title=f"{b} × {s}")
                     for name, m in measured.items():
                         row = reporting.duration(m), reporting.ratio(measured[THEIRS], m)
                         memory = f"{m.peak / reporting.MB:,.0f}", f"{m.peak / measured[THEIRS].peak:.2f}"
                         table.add_row(f"{b} × {s:,}", f"{dropout:g}", name, *row, *memory)
                     table.add_section()
-                timing.close(workers.values())
         figures.add(tried, table)
 
 

@@ -15,9 +15,6 @@ import pytest
 import reporting
 import torch
 from helpers.paths import REPOSITORY
-from helpers.scripts import run_script
-
-from modeling_roformer.training.pretraining import pretrain as module
 
 BENCHMARKS = REPOSITORY / "benchmarks"
 ENCODERS = (peers.BERT, peers.THEIRS, peers.MODERN)
@@ -29,14 +26,6 @@ def rows_of(file, table):
     """Return the rows of a table of results, as dicts."""
     found = json.loads(file.read_text(encoding="utf-8"))["tables"][table]
     return [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
-
-
-@pytest.fixture
-def one_thread():
-    """Restore the number of threads, which scripts set."""
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +67,7 @@ def test_each_batch_compares_all_encoders(part, table, ran):
 
 def test_the_layers_of_all_encoders_have_as_many_parameters():
     def in_layers(name):
-        parameters = peers.make_encoder(name, SMALL).named_parameters()
+        parameters = peers.make_model(name, "Model", SMALL).named_parameters()
         return sum(value.numel() for key, value in parameters if "embeddings" not in key)
 
     assert [in_layers(name) for name in ENCODERS] == pytest.approx([in_layers(peers.OURS)] * len(ENCODERS), rel=0.02)
@@ -96,22 +85,22 @@ def test_a_training_step_has_the_dropout_that_is_stated(name):
 @pytest.mark.parametrize("name", [defaults.THEIRS, defaults.BERT, defaults.OURS])
 def test_sentence_encoders_have_the_classes_that_their_rows_name(name):
     model = defaults.make_sentence_encoder(name, defaults.make_tokenizer())[0].model
-    assert type(model) is type(defaults.make_model(name, "Model")) and not model.training
+    assert type(model) is type(peers.make_model(name, "Model", defaults.SIZE)) and not model.training
 
 
 @pytest.mark.parametrize("case", padding.CASES)
 def test_a_batch_has_the_share_of_padding_that_its_column_states(case):
-    _, lengths, batches = padding.CASES[case]
-    for s, b, share in itertools.product(lengths, batches, padding.SHARES):
+    sizes, _, lengths = padding.CASES[case]
+    for s, b, share in itertools.product(lengths, {b for texts in sizes.values() for b in texts}, padding.SHARES):
         mask = padding.mask_of(b, s, share, "cpu")
         assert 0 <= (mask == 0).sum().item() - share * b * s < 1
         assert mask[0].all() and mask[:, 0].all()
 
 
 @pytest.mark.slow
-def test_each_way_to_generate_has_a_row_for_each_model(tmp_path, monkeypatch, capfd, one_thread):
-    words = ["--quick", "--output", tmp_path / "found"]
-    assert run_script(BENCHMARKS / "generation.py", words, monkeypatch, capfd)[0] == 0
+def test_each_way_to_generate_has_a_row_for_each_model(tmp_path):
+    command = [sys.executable, BENCHMARKS / "generation.py", "--quick", "--output", tmp_path / "found"]
+    subprocess.run(command, check=True, capture_output=True)
     rows = rows_of(tmp_path / "found.json", "speed")
     expected = {("greedy", f"{b} × {s}") for b in (1, 2) for s in (8, 16)}
     expected |= {(way, f"{b} × 8") for way in ("sampling", "4 beams", "static cache") for b in (1, 2)}
@@ -123,14 +112,9 @@ def test_each_way_to_generate_has_a_row_for_each_model(tmp_path, monkeypatch, ca
 
 
 @pytest.mark.slow
-def test_pretrain_and_the_bare_step_are_timed_on_the_same_pieces(tmp_path, monkeypatch, capfd):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    usual = module.StageTrainer
-    words = ["--quick", "--device", "cpu", "--output", tmp_path / "found"]
-    assert run_script(BENCHMARKS / "pretraining.py", words, monkeypatch, capfd)[0] == 0
-    assert module.StageTrainer is usual
-    rows = {row[""]: row for row in rows_of(tmp_path / "found.json", "pretraining")}
-    assert rows.keys() == {"pretrain", "the bare step", "one worker's batches"}
+def test_pretrain_and_the_bare_step_are_timed_on_the_same_pieces(ran):
+    rows = {row[""]: row for row in rows_of(ran[1] / "gpu-pretraining.json", "pretraining")}
+    assert rows.keys() == {"pretrain", "the bare step"}
     assert rows["the bare step"]["share"]["median"] == 1
     for row in rows.values():
         assert 4 * 3 < row["tokens/s"]["median"] / row["steps/s"]["median"] < 4 * 512  # of a step of 4 pieces
