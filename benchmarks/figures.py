@@ -168,7 +168,7 @@ PARTS = {
         (MODELS, TOKENIZERS, "serving/vectors/*.py"),
         gpu=True,
     ),
-    "gpu-pretraining": Part("pretraining.py --device cuda --dropout 0 --steps 10", (MODELS, TRAINING), gpu=True),
+    "gpu-pretraining": Part("pretraining.py --device cuda", (MODELS, TRAINING), gpu=True),
 }
 # The README's rows: their text, the table of a part, the cells to show, and the words by which both rows are found. The
 # row of a GPU is left out while it has no results.

@@ -45,6 +45,7 @@ class Worker:
 
     def __init__(self, make: Callable, *arguments):
         self.pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _make, (make, arguments))
+        self.pool.submit(int)  # which starts the process
 
     def run(self, *arguments) -> tuple[float, float, Any]:
         """Call the subject; return seconds, peak memory in bytes, and its result."""

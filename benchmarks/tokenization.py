@@ -19,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 from itertools import islice
 from pathlib import Path
@@ -74,21 +75,17 @@ def timed(runs, rounds):
     return timing.alternate(calls, rounds)
 
 
-def first_call(folder):
-    """Measure in fresh processes: seconds of from_pretrained, and of the first call after it."""
-    code = (
-        "import sys, time\n"
-        "from modeling_roformer.tokenization import RoFormerTokenizer\n"
-        "start = time.perf_counter()\n"
-        "tokenizer = RoFormerTokenizer.from_pretrained(sys.argv[1])\n"
-        "loaded = time.perf_counter()\n"
-        "tokenizer('今天天气非常好')\n"
-        "print(loaded - start, time.perf_counter() - loaded)\n"
-    )
-    command = [sys.executable, "-c", code, folder]
-    runs = [subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(3)]
-    loads, calls = zip(*(map(float, run.stdout.split()[-2:]) for run in runs), strict=True)
-    return timing.Measurement(loads), timing.Measurement(calls)
+def make_start(folder):
+    """Return the subject of a fresh process: seconds of from_pretrained, and of the first call after it."""
+
+    def start():
+        begun = time.perf_counter()
+        tokenizer = RoFormerTokenizer.from_pretrained(folder)
+        loaded = time.perf_counter()
+        tokenizer("今天天气非常好")
+        return loaded - begun, time.perf_counter() - loaded
+
+    return start
 
 
 def main():
@@ -142,7 +139,8 @@ def compare_ids(figures, folder, reference):
 
 def compare_tools(figures, folder, texts, options):
     """Add the tables of all tokenizers and of all lengths."""
-    loading, first = first_call(folder)
+    starts = [timing.Worker(make_start, folder).run()[2] for _ in range(3)]
+    loading, first = (timing.Measurement([*seconds]) for seconds in zip(*starts, strict=True))
     ours, bert = (of.from_pretrained(folder) for of in (RoFormerTokenizer, BertTokenizerFast))
     theirs = TheirTokenizer(ours.get_vocab())
     cutter = rjieba.Jieba()
