@@ -154,7 +154,8 @@ def generic_card(name: str, config: dict, word_level: bool, rows: dict[str, obje
     }
     known = {name: value for name, value in fields.items() if value is not None}
     block = yaml.safe_dump(known, sort_keys=False, allow_unicode=True).rstrip()
-    loads = rows.get("loads with") or loads_with(config, why_package_is_needed(config))
+    reason = why_package_is_needed(config, tokenizer)
+    loads = rows.get("loads with") or loads_with(config, reason)
     body = Template((CARDS / "template.md").read_text(encoding="utf-8")).substitute(
         title=cell(metadata["title"] or name),
         summary=kind.summary if kind else NO_KIND,
@@ -163,7 +164,7 @@ def generic_card(name: str, config: dict, word_level: bool, rows: dict[str, obje
         results=metadata["results"] or NOT_PUBLISHED,
         usage=example(metadata["place"] or name, config, word_level, bool(metadata["pairs"])),
         loads_with=loads,
-        report=LOAD_REPORT if config.get("model_type") == "roformer" and "plain transformers" in loads else "",
+        report=LOAD_REPORT if config.get("model_type") == "roformer" and reason is None else "",
         length=kind.positions.value if kind else "The maximum length of its inputs is not published.",
         unit=f"\n- {note_on_words(tokenizer, word_level)}" if unit else "",
         citation=(kind or KINDS["roformer"]).citation,

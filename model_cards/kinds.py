@@ -28,7 +28,10 @@ class Positions(Enum):
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of model: its name, a summary, tags of the Hub, its positions, and the work to cite."""
+    """A kind of model: its name, a summary, tags of the Hub, its positions, and the work to cite.
+
+    In the summary of a kind with rotary positions, `{positions}` stands for the name of its position encoding.
+    """
 
     title: str
     summary: str
@@ -43,32 +46,31 @@ _WOBERT = "https://github.com/ZhuiyiTechnology/WoBERT"
 KINDS = {
     "roformer": Kind(
         "RoFormer",
-        "A Transformer encoder with rotary position embedding (RoPE) of the"
-        " [RoFormer](https://arxiv.org/abs/2104.09864) family.",
+        "A Transformer encoder with {positions} of the [RoFormer](https://arxiv.org/abs/2104.09864) family.",
     ),
     "v2": Kind(
         "RoFormer-V2",
-        "A Transformer encoder with rotary position embedding (RoPE), without biases and with norms without"
+        "A Transformer encoder with {positions}, without biases and with norms without"
         " parameters, like [RoFormer-V2](https://github.com/ZhuiyiTechnology/roformer-v2).",
         (*ROPE, "roformer-v2"),
     ),
     "gpt": Kind(
         "RoFormer-GPT",
-        "A causal language model: a Transformer decoder with rotary position embedding (RoPE) of"
+        "A causal language model: a Transformer decoder with {positions} of"
         " the [RoFormer](https://arxiv.org/abs/2104.09864) family.",
         (*ROPE, "roformer-gpt"),
     ),
     "sim": Kind(
         "RoFormer-Sim",
-        "A sentence model with rotary position embedding (RoPE), built like"
+        "A sentence model with {positions}, built like"
         " [RoFormer-Sim](https://github.com/ZhuiyiTechnology/roformer-sim): its pooled first token is the vector of a"
         " sentence, and its prefix language model generates a similar sentence.",
         (*ROPE, "roformer-sim"),
     ),
     "unilm": Kind(
         "RoFormer as a prefix language model",
-        "A prefix language model, as in [UniLM](https://arxiv.org/abs/1905.03197): a Transformer with rotary position"
-        " embedding (RoPE) of the [RoFormer](https://arxiv.org/abs/2104.09864) family, which reads a text in both"
+        "A prefix language model, as in [UniLM](https://arxiv.org/abs/1905.03197): a Transformer with {positions}"
+        " of the [RoFormer](https://arxiv.org/abs/2104.09864) family, which reads a text in both"
         " directions and then generates another.",
         (*ROPE, "unilm"),
     ),
@@ -83,7 +85,7 @@ KINDS = {
     "seq2seq": Kind(
         "RoFormer for sequence to sequence",
         "A Transformer that generates one text from another, such as a translation: an encoder and a decoder with "
-        "rotary position embedding (RoPE), as in section 4.1 of the [RoFormer "
+        "{positions}, as in section 4.1 of the [RoFormer "
         "paper](https://arxiv.org/abs/2104.09864).",
     ),
     "wobert": Kind(
@@ -118,12 +120,14 @@ OTHER_POSITIONS = {
 def described_kind(config: dict, word_level: bool) -> Kind | None:
     """Return the kind of model that a config.json describes, with its position encoding; None for another family."""
     kind = KINDS.get(kind_of(config, word_level))
-    other = OTHER_POSITIONS.get(str(config.get("position_encoding")))
-    if kind is None or other is None or kind.positions is not Positions.ROTARY:
+    if kind is None or kind.positions is not Positions.ROTARY:
         return kind
+    other = OTHER_POSITIONS.get(str(config.get("position_encoding")))
+    if other is None:
+        return replace(kind, summary=kind.summary.format(positions=ROTARY))
     name, positions = other
     tags = tuple(tag for tag in kind.tags if tag not in ROPE[1:])
-    return replace(kind, summary=kind.summary.replace(ROTARY, name), positions=positions, tags=tags)
+    return replace(kind, summary=kind.summary.format(positions=name), positions=positions, tags=tags)
 
 
 def kind_of(config: dict, word_level: bool) -> str | None:

@@ -21,7 +21,7 @@ def main() -> None:
             raise
         print("roformer: interrupted; no incomplete output was left", file=sys.stderr)
         sys.exit(130)
-    except Exception as error:
+    except Exception as error:  # of any kind: a user of the command sees a sentence, and no traceback
         if os.environ.get("ROFORMER_DEBUG"):
             raise
         from modeling_roformer.output.console import sentence_of

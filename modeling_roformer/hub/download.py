@@ -72,7 +72,7 @@ def pull(
                 files = get_cached_repo_tree(repo_id, revision=snapshot.name)
                 for file in files:
                     _copy(file, snapshot, folder)
-        except Exception as error:
+        except Exception as error:  # of huggingface_hub, of its HTTP library, and of the system; all become a HubError
             raise hub_error(error, f"nothing of {repo_id} was written", token) from None
     return Pulled(Path(directory), snapshot.name, len(files), sum(file.size for file in files))
 

@@ -146,6 +146,7 @@ def _cleaned(value: object, field: str = "") -> object:
 
 def with_needs(card: str, directory: Path, with_code: bool) -> str:
     """Return the card with a section on what is needed to load the model, unless the card has one."""
+    # A card is its owner's text: the call or the import that a reader would type shows that it says so.
     if with_code:
         return card if "trust_remote_code" in card else f"{card.rstrip()}\n{HAS_CODE}"
     tokenizer_config = read_json(directory / "tokenizer_config.json", default={})
