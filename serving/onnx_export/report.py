@@ -15,7 +15,7 @@ from rich.table import Table
 from modeling_roformer.model_cards.cards import facts_of
 from modeling_roformer.model_cards.facts import START, cell, facts_table, file_fact, vocabulary_of
 from modeling_roformer.model_cards.kinds import described_kind
-from modeling_roformer.model_cards.metadata import YAML_BLOCK, read_metadata
+from modeling_roformer.model_cards.metadata import metadata_of
 from modeling_roformer.model_cards.trained_card import published_name
 from modeling_roformer.model_cards.usage import task_of
 from modeling_roformer.output.console import summary_table
@@ -163,7 +163,8 @@ def _contents(report: OnnxReport) -> str:
 def _agreement_cell(report: OnnxReport, file: str) -> str:
     agreement = report.agreements[file]
     difference = f"largest difference {agreement.difference:.1e}"
-    return difference if file == FLOAT32 or str(agreement) == difference else f"{agreement}; {difference}"
+    has_more = file != FLOAT32 and (agreement.answers or agreement.cosines)
+    return f"{agreement}; {difference}" if has_more else difference
 
 
 def _elsewhere(config: dict, report: OnnxReport, quoted: str) -> str:
@@ -180,8 +181,8 @@ def _elsewhere(config: dict, report: OnnxReport, quoted: str) -> str:
 def _metadata(saved: SavedModel, config: dict, report: OnnxReport, vocabulary: dict) -> dict:
     """Return the metadata for the Hub: the fields KEPT from the model's own card, and the fields of the export."""
     path = saved.folder / CARD
-    own = YAML_BLOCK.search(path.read_text(encoding="utf-8")) if path.is_file() else None
-    kept = {name: value for name, value in (read_metadata(own[2]) if own else {}).items() if name in KEPT}
+    own = metadata_of(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    kept = {name: value for name, value in own.items() if name in KEPT}
     if "language" not in kept and any(is_cjk(entry) for entry in vocabulary if len(entry) == 1):
         kept["language"] = "zh"
     kind, task = described_kind(config, report.word_level), task_of(config, report.word_level)

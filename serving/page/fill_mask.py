@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from ..errors import ServingError
-from .served_model import Reading, ServedModel
+from .served_model import EncodedText, ServedModel
 
 MAX_MASKS = 16  # each mask needs memory for logits over the whole vocabulary
 Words = list[tuple[str, float]]  # with their probabilities, best first
@@ -21,7 +21,7 @@ class Filled:
     text: str
     mask: str
     words: list[Words]
-    reading: Reading
+    encoded: EncodedText
 
 
 @torch.inference_mode()
@@ -32,16 +32,16 @@ def fill(served: ServedModel, text: str, top_k: int = 5) -> Filled:
         raise ServingError(f"the text has no {mask}: write {mask} in place of the missing word")
     if text.count(mask) > MAX_MASKS:
         raise ServingError(f"the text has {text.count(mask):,} {mask}; this page fills at most {MAX_MASKS}")
-    reading = served.read(text, around=tokenizer.mask_token_id)
-    masked = [i for i, token in enumerate(reading.ids) if token == tokenizer.mask_token_id]
-    hidden_states = served.model.base_model(served.ids(reading)).last_hidden_state
+    encoded = served.encode(text, around=tokenizer.mask_token_id)
+    masked = [i for i, token in enumerate(encoded.ids) if token == tokenizer.mask_token_id]
+    hidden_states = served.model.base_model(served.ids(encoded)).last_hidden_state
     probabilities = served.model.cls(hidden_states[:, masked])[0].cpu().double().softmax(-1)
     best = probabilities.topk(min(top_k, probabilities.shape[-1]))
     words = [
         [(tokenizer.decode([token]), value) for token, value in zip(*row, strict=True)]
         for row in zip(best.indices.tolist(), best.values.tolist(), strict=True)
     ]
-    return Filled(text, mask, words, reading)
+    return Filled(text, mask, words, encoded)
 
 
 def fill_document(served: ServedModel, text: str, top_k: int = 5) -> tuple[Filled, list[Words]]:

@@ -6,7 +6,7 @@ HighlightedText, Label and Dataframe show every text as it is. Markdown does not
 import pandas as pd
 
 from .fill_mask import Filled, Words
-from .served_model import Reading
+from .served_model import EncodedText
 from .similarity import Triplet
 
 MAX_TOKENS = 600  # of a text that are shown
@@ -32,18 +32,18 @@ def table(rows: list[list], columns: list[str], decimals: int = 3):
     return frame.style.format(precision=decimals).bar(scores, vmin=0, vmax=1, color=_BAR)
 
 
-def notes(*readings: Reading) -> str:
+def notes(*encoded_texts: EncodedText) -> str:
     """Return the length of each text in tokens, and the parts that were not read."""
     sentences = []
-    for reading in readings:
-        if reading.before or reading.after:
-            chinese = f"共 {reading.tokens:,} 个词，开头 {reading.before:,} 个、结尾 {reading.after:,} 个未读"
+    for encoded in encoded_texts:
+        if encoded.before or encoded.after:
+            chinese = f"共 {encoded.tokens:,} 个词，开头 {encoded.before:,} 个、结尾 {encoded.after:,} 个未读"
             english = (
-                f"of {reading.tokens:,} tokens, the first {reading.before:,} and the last {reading.after:,} not read"
+                f"of {encoded.tokens:,} tokens, the first {encoded.before:,} and the last {encoded.after:,} not read"
             )
-            sentences.append(f"{reading.name}: {both(chinese, english)}")
+            sentences.append(f"{encoded.name}: {both(chinese, english)}")
     if not sentences:
-        total = sum(reading.tokens for reading in readings)
+        total = sum(encoded.tokens for encoded in encoded_texts)
         sentences = [both(f"{total:,} 个词，全部读过", f"{total:,} tokens, all read")]
     return "\n\n".join(sentences)
 
@@ -69,7 +69,7 @@ def _filled_text(filled: Filled) -> Labelled:
 
 def filled(result: Filled) -> tuple:
     rows = [[number, *word] for number, words in enumerate(result.words, 1) for word in words]
-    return _filled_text(result), table(rows, ["#", WORD, SCORE]), notes(result.reading)
+    return _filled_text(result), table(rows, ["#", WORD, SCORE]), notes(result.encoded)
 
 
 def filled_document(whole: Filled, alone: list[Words]) -> tuple:
@@ -83,16 +83,16 @@ def filled_document(whole: Filled, alone: list[Words]) -> tuple:
         both("它的概率", "its score"),
     ]
     length = both(f"{len(whole.text):,} 个字符", f"{len(whole.text):,} characters")
-    return table(rows, columns), _filled_text(whole), f"{length}\n\n{notes(whole.reading)}"
+    return table(rows, columns), _filled_text(whole), f"{length}\n\n{notes(whole.encoded)}"
 
 
-def segmented(segments: list[tuple[str, bool]], reading: Reading) -> tuple:
+def segmented(segments: list[tuple[str, bool]], encoded: EncodedText) -> tuple:
     tokens = [
         (token, f"{number}" if offsets is None else f"{number} · {offsets[0]}–{offsets[1]}")
-        for (token, _), number, offsets in zip(segments, reading.ids, reading.offsets, strict=True)
+        for (token, _), number, offsets in zip(segments, encoded.ids, encoded.offsets, strict=True)
     ]
     unknown = sum(is_unknown for _, is_unknown in segments)
-    sentences = [notes(reading), both("每格：词、编号、在文中的位置", "each box: token, id, characters in the text")]
+    sentences = [notes(encoded), both("每格：词、编号、在文中的位置", "each box: token, id, characters in the text")]
     if unknown:
         sentences.append(both(f"{unknown:,} 个不在词表中", f"{unknown:,} not in the vocabulary"))
     if len(tokens) > MAX_TOKENS:
@@ -104,23 +104,23 @@ def triplet(result: Triplet) -> tuple:
     names = {name: both(f"{name} 更接近 A", f"{name} is closer to A") for name in "BC"}
     verdict = names.get(result.closer, both("B 与 C 同样接近 A", "B and C are equally close to A"))
     score = SCORE if result.are_probabilities else both("与 A 的余弦", "cosine with A")
-    return verdict, table(sorted(result.scores.items()), [TEXT, score]), notes(*result.readings)
+    return verdict, table(sorted(result.scores.items()), [TEXT, score]), notes(*result.encoded_texts)
 
 
-def ranked(texts: list[str], cosines: list[float], readings: list[Reading]) -> tuple:
+def ranked(texts: list[str], cosines: list[float], encoded_texts: list[EncodedText]) -> tuple:
     rows = [[f"{place}. {text}", cosine] for place, (text, cosine) in enumerate(zip(texts, cosines, strict=True), 1)]
-    return table(rows, [TEXT, COSINE]), notes(*readings)
+    return table(rows, [TEXT, COSINE]), notes(*encoded_texts)
 
 
-def compared(texts: list[str], cosines: list[list[float]], readings: list[Reading]) -> tuple:
+def compared(texts: list[str], cosines: list[list[float]], encoded_texts: list[EncodedText]) -> tuple:
     """Return the cosines of all texts with each other."""
     numbers = [str(number) for number in range(1, len(texts) + 1)]
     rows = [[f"{number}. {text}", *row] for number, text, row in zip(numbers, texts, cosines, strict=True)]
-    return table(rows, [COSINE, *numbers], decimals=2), notes(*readings)
+    return table(rows, [COSINE, *numbers], decimals=2), notes(*encoded_texts)
 
 
-def classified(scores: list[tuple[str, float]], readings: list[Reading]) -> tuple:
-    return dict(scores), notes(*readings)
+def classified(scores: list[tuple[str, float]], encoded_texts: list[EncodedText]) -> tuple:
+    return dict(scores), notes(*encoded_texts)
 
 
 def answered(answers: list[dict], context: str) -> tuple:
@@ -130,12 +130,12 @@ def answered(answers: list[dict], context: str) -> tuple:
     return parts, table(rows, [both("答案", "answer"), SCORE]), ""
 
 
-def written(texts: list[str], reading: Reading) -> tuple:
-    return table([[text] for text in texts], [TEXT]), notes(reading)
+def written(texts: list[str], encoded: EncodedText) -> tuple:
+    return table([[text] for text in texts], [TEXT]), notes(encoded)
 
 
-def labelled(spans: list[dict], reading: Reading) -> tuple:
+def labelled(spans: list[dict], encoded: EncodedText) -> tuple:
     """Return the text that was read with its labelled spans, and their scores."""
-    rows = [[reading.part[span["start"] : span["end"]], span["entity"], span["score"]] for span in spans]
+    rows = [[encoded.part[span["start"] : span["end"]], span["entity"], span["score"]] for span in spans]
     columns = [TEXT, LABEL, SCORE]
-    return {"text": reading.part, "entities": spans}, table(rows, columns), notes(reading)
+    return {"text": encoded.part, "entities": spans}, table(rows, columns), notes(encoded)

@@ -14,7 +14,7 @@ from ..errors import ServingError
 from ..model_folder import load_whole, named_when_unreadable
 from ..prompts import prompts_of
 from ..sentence_vectors import SentenceVectors
-from .abilities import MAX_LENGTH, Abilities, abilities_of
+from .model_info import MAX_LENGTH, ModelInfo, model_info_of
 
 # Maximum characters of a text per token that is read: English has about 5, Chinese 2. Longer texts are refused
 # untokenized.
@@ -33,7 +33,7 @@ _AUTO_CLASSES = {
 
 
 @dataclass(frozen=True)
-class Reading:
+class EncodedText:
     """Part of a text that a model reads."""
 
     name: str  # of the text in messages
@@ -59,26 +59,24 @@ class ServedModel:
 
     def __init__(self, folder: str | Path, max_length: int = MAX_LENGTH):
         folder = Path(folder)
-        self.abilities: Abilities = abilities_of(folder)
+        self.info: ModelInfo = model_info_of(folder)
         with named_when_unreadable(folder):
             self.tokenizer = registered_transformers.AutoTokenizer.from_pretrained(folder)
         # Vectors of a BERT do not need its pooler.
-        unused = ("pooler.",) if self.abilities.task == "feature-extraction" else ()
+        unused = ("pooler.",) if self.info.task == "feature-extraction" else ()
         self.model = load_whole(self._auto_class(), folder, unused).eval()
         self.model.to(device_of())
-        limits = max_length, self.abilities.positions or max_length, self.tokenizer.model_max_length
+        limits = max_length, self.info.positions or max_length, self.tokenizer.model_max_length
         self.longest: int = min(limits)
         self.longest_text: int = CHARACTERS_PER_TOKEN * max_length
         self.is_matcher: bool = hasattr(self.model, "triplet_loss")
         self._folder = folder
 
     def _auto_class(self):
-        if self.abilities.task != "sentence-similarity":
-            return getattr(registered_transformers, _AUTO_CLASSES[self.abilities.task])
+        if self.info.task != "sentence-similarity":
+            return getattr(registered_transformers, _AUTO_CLASSES[self.info.task])
         return (
-            registered_transformers.AutoModelForCausalLM
-            if "write" in self.abilities.tabs
-            else AutoModelForTripletMatching
+            registered_transformers.AutoModelForCausalLM if "write" in self.info.tabs else AutoModelForTripletMatching
         )
 
     @cached_property
@@ -99,7 +97,7 @@ class ServedModel:
     @cached_property
     def pipeline(self) -> registered_transformers.Pipeline:
         """Pipeline of transformers for the model's task."""
-        task = "triplet-matching" if self.is_matcher and "triplet" in self.abilities.tabs else self.abilities.task
+        task = "triplet-matching" if self.is_matcher and "triplet" in self.info.tabs else self.info.task
         return registered_transformers.pipeline(
             task, model=self.model, tokenizer=self.tokenizer, device=self.model.device
         )
@@ -121,7 +119,7 @@ class ServedModel:
             raise ServingError(f"{name} are {len(lines)} lines; this page compares at most {MAX_LINES}")
         return lines
 
-    def read(self, text: object, *, around: int | None = None, name: str = "the text") -> Reading:
+    def encode(self, text: object, *, around: int | None = None, name: str = "the text") -> EncodedText:
         """Check a text and read at most `longest` tokens, special tokens included.
 
         They are the first tokens or, given `around`, a window that holds every token with that id.
@@ -139,7 +137,7 @@ class ServedModel:
         start = _start([i - first for i in inside if ids[i] == around], tokens, room)
         stop = min(start + room, tokens)
         chosen = range(first + start, first + stop)
-        return Reading(
+        return EncodedText(
             name=name,
             ids=[*ids[:first], *(ids[i] for i in chosen), *ids[last:]],
             offsets=[*[None] * first, *(tuple(offsets[i]) for i in chosen), *[None] * (len(ids) - last)],
@@ -149,9 +147,9 @@ class ServedModel:
             part=text[offsets[chosen[0]][0] if start else 0 : offsets[chosen[-1]][1] if stop < tokens else len(text)],
         )
 
-    def ids(self, reading: Reading) -> torch.Tensor:
+    def ids(self, encoded: EncodedText) -> torch.Tensor:
         """Return the ids on the model's device, of shape (1, length)."""
-        return torch.tensor([reading.ids], device=self.model.device)
+        return torch.tensor([encoded.ids], device=self.model.device)
 
 
 def _start(wanted: list[int], tokens: int, room: int) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from modeling_roformer.output.extras import needs_extra
 
 from ..errors import ServingError
-from .abilities import MAX_LENGTH, abilities_of
+from .model_info import MAX_LENGTH, model_info_of
 
 HOST = "127.0.0.1"  # only this machine
 PORT = 7860  # Gradio's
@@ -40,7 +40,7 @@ def serve(
         ServingError: the page cannot show the folder's model, or Gradio is not installed.
         OSError: the address or port cannot be used.
     """
-    abilities_of(Path(folder))  # refuse early, before torch and Gradio are imported
+    model_info_of(Path(folder))  # refuse early, before torch and Gradio are imported
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family) as listening:
         app = application(folder, max_length, waiting)
@@ -67,7 +67,7 @@ def application(folder: str | Path, max_length: int = MAX_LENGTH, waiting: int =
     served = ServedModel(folder, max_length)
     page = build(served).queue(max_size=waiting, default_concurrency_limit=1, api_open=False)
     return gr.mount_gradio_app(
-        FastAPI(title=served.abilities.name, openapi_url=None),
+        FastAPI(title=served.info.name, openapi_url=None),
         page,
         path="/",
         theme=_theme(gr),

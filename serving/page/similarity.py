@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from ..errors import ServingError
 from ..prompts import DEFAULT, prompt_length
-from .served_model import Reading, ServedModel
+from .served_model import EncodedText, ServedModel
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,13 @@ class Triplet:
     closer: str | None  # to A: "B", "C", or None if they are equally close
     scores: dict[str, float]  # of B and C
     are_probabilities: bool  # otherwise cosines
-    readings: list[Reading]
+    encoded_texts: list[EncodedText]
 
 
 @torch.inference_mode()
 def vectors(
     served: ServedModel, texts: list[str], names: list[str], prompts: list[str] | None = None
-) -> tuple[torch.Tensor, list[Reading]]:
+) -> tuple[torch.Tensor, list[EncodedText]]:
     """Return normalised vectors in float32, of shape (n, width), with the model's pooling.
 
     Texts are run one at a time, so that memory does not grow with their number.
@@ -34,18 +34,18 @@ def vectors(
         prompts: a prompt before each text; the default is the prompt for texts that are neither queries nor documents.
     """
     prompts = prompts or [served.prompts[DEFAULT]] * len(texts)
-    readings = [
-        served.read(prompt + served.checked(text, name), name=name)
+    encoded_texts = [
+        served.encode(prompt + served.checked(text, name), name=name)
         for prompt, text, name in zip(prompts, texts, names, strict=True)
     ]
     rows = []
-    for reading, prompt in zip(readings, prompts, strict=True):
-        ids = served.ids(reading)
+    for encoded, prompt in zip(encoded_texts, prompts, strict=True):
+        ids = served.ids(encoded)
         outputs, length = served.model.base_model(ids), prompt_length(served.tokenizer, prompt)
         rows.append(served.sentence_vectors(outputs, ids, torch.ones_like(ids), length))
     normalised = F.normalize(torch.cat(rows).cpu(), dim=-1)
     _check_finite(normalised.sum().item())
-    return normalised, readings
+    return normalised, encoded_texts
 
 
 def _check_finite(value: float) -> None:
@@ -63,15 +63,15 @@ def triplet(served: ServedModel, a: str, b: str, c: str) -> Triplet:
     texts = dict(zip(("text A", "text B", "text C"), (a, b, c), strict=True))
     if served.is_matcher and served.model.config.triplet_scorer == "cross":
         return _matched(served, texts)
-    rows, readings = vectors(served, list(texts.values()), list(texts))
+    rows, encoded_texts = vectors(served, list(texts.values()), list(texts))
     scores = dict(zip("BC", _cosines(rows).tolist(), strict=True))
-    return Triplet(_larger(scores), scores, False, readings)
+    return Triplet(_larger(scores), scores, False, encoded_texts)
 
 
 def _matched(served: ServedModel, texts: dict[str, str]) -> Triplet:
     """Score the pairs (A, B) and (A, C) jointly, as in the paper; truncation shortens the longer text first."""
-    a, b, c = (served.read(text, name=name) for name, text in texts.items())
-    parts = dict(zip("ABC", (reading.part for reading in (a, b, c)), strict=True))
+    a, b, c = (served.encode(text, name=name) for name, text in texts.items())
+    parts = dict(zip("ABC", (encoded.part for encoded in (a, b, c)), strict=True))
     output = served.pipeline(parts, max_length=served.longest)
     _check_finite(output["score"])
     other = {"B": "C", "C": "B"}[output["label"]]
@@ -79,8 +79,8 @@ def _matched(served: ServedModel, texts: dict[str, str]) -> Triplet:
     added = served.tokenizer.num_special_tokens_to_add(pair=True)
     pairs = []
     for name, pair in (("A + B", (a, b)), ("A + C", (a, c))):
-        tokens = sum(reading.tokens for reading in pair)
-        pairs.append(Reading(name, [], [], tokens, 0, max(tokens + added - served.longest, 0), ""))
+        tokens = sum(encoded.tokens for encoded in pair)
+        pairs.append(EncodedText(name, [], [], tokens, 0, max(tokens + added - served.longest, 0), ""))
     return Triplet(_larger(scores), scores, True, pairs)
 
 
@@ -89,20 +89,20 @@ def _larger(scores: dict[str, float]) -> str | None:
     return None if abs(scores["B"] - scores["C"]) < 1e-6 else max(scores, key=scores.get)
 
 
-def rank(served: ServedModel, query: str, cases: str) -> tuple[list[str], list[float], list[Reading]]:
+def rank(served: ServedModel, query: str, cases: str) -> tuple[list[str], list[float], list[EncodedText]]:
     """Rank the cases, one per line, by their cosine with the query: return cases, cosines, and what was read."""
     texts = [served.checked(query, "the query"), *served.checked_lines(cases, "the cases")]
     names = ["the query", *(f"case {i}" for i in range(1, len(texts)))]
     prompts = [served.prompts["query"], *[served.prompts["document"]] * (len(texts) - 1)]
-    rows, readings = vectors(served, texts, names, prompts)
+    rows, encoded_texts = vectors(served, texts, names, prompts)
     cosines, order = _cosines(rows).sort(descending=True, stable=True)
-    return [texts[1 + i] for i in order.tolist()], cosines.tolist(), readings
+    return [texts[1 + i] for i in order.tolist()], cosines.tolist(), encoded_texts
 
 
-def compare(served: ServedModel, sentences: str) -> tuple[list[str], list[list[float]], list[Reading]]:
+def compare(served: ServedModel, sentences: str) -> tuple[list[str], list[list[float]], list[EncodedText]]:
     """Return the sentences, one per line, the matrix of their cosines, and what was read."""
     texts = served.checked_lines(sentences, "the sentences")
     if len(texts) < 2:
         raise ServingError("the sentences are only 1 line; expected at least 2, one sentence per line")
-    rows, readings = vectors(served, texts, [f"sentence {i}" for i in range(1, len(texts) + 1)])
-    return texts, (rows @ rows.T).tolist(), readings
+    rows, encoded_texts = vectors(served, texts, [f"sentence {i}" for i in range(1, len(texts) + 1)])
+    return texts, (rows @ rows.T).tolist(), encoded_texts

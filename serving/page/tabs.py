@@ -108,7 +108,7 @@ _TABS = {
 
 def build(served: ServedModel) -> gr.Blocks:
     """Return the page of a model. It computes one request at a time, on all cores."""
-    about = served.abilities
+    about = served.info
     with gr.Blocks(title=about.name, analytics_enabled=False) as page:
         gr.HTML(f"<h1>{escape(about.name)}</h1><p>{escape(about.facts)} · 最长 longest {served.longest:,} tokens</p>")
         for name in about.tabs:

@@ -10,7 +10,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from helpers.exporting import IN_JAVASCRIPT, LEGACY, saved
+from helpers.exporting import IN_JAVASCRIPT, saved
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 from onnx import numpy_helper
@@ -334,21 +334,6 @@ def test_an_agreement_as_text():
     assert Agreement(difference=4e-4, scale=10).is_exact and not Agreement(difference=float("nan")).is_exact
     assert_states(Agreement(same=983, answers=1000), "98.3%", "1,000")
     assert_states(Agreement(cosines=[0.99, 1.0]), "cosine", "0.9900", "0.9950")
-
-
-@pytest.mark.slow
-def test_words_come_from_python_alone(run, tmp_path):
-    """There is no tokenizer.json, from which others would compute other ids; the tokenizer still loads here."""
-    convert(LEGACY / "word", tmp_path / "words")
-    code, out, err = run("export-onnx", tmp_path / "words", tmp_path / "out")
-    assert code == 0, err
-    assert_states(" ".join(out.replace("│", " ").split()), "token ids", "tokenizer.json", "segmenter")
-    assert not (tmp_path / "out" / "tokenizer.json").exists()
-    ours, theirs = (AutoTokenizer.from_pretrained(tmp_path / name) for name in ("words", "out"))
-    assert ours(TEXTS).input_ids == theirs(TEXTS).input_ids and theirs.word_segmentation == "jieba"
-    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-    assert "pipeline(" not in card
-    assert_states(card.partition("The vocabulary has words")[2], "Python", "modeling_roformer", "tokenizer.json")
 
 
 def test_the_page_says_what_the_tests_of_transformers_js_find():

@@ -1,16 +1,13 @@
 """`roformer export-onnx --vectors`: pooling and normalisation in the graph."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from helpers.exporting import LEGACY, saved
+from helpers.exporting import saved
 from helpers.messages import refused
 from tokenizers import Tokenizer
 
-from modeling_roformer.conversion.converter import convert
 from modeling_roformer.serving.errors import ServingError
 from modeling_roformer.serving.onnx_export import export_onnx
 from modeling_roformer.serving.onnx_export.agreement import open_session
@@ -75,19 +72,3 @@ def test_models_without_vectors_are_refused(tmp_path):
         with refused(ServingError, folder, *words):
             export_onnx(folder, tmp_path / "onnx", vectors=True)
     assert not (tmp_path / "onnx").exists()
-
-
-@pytest.mark.slow
-def test_the_command_writes_vectors(tmp_path):
-    convert(LEGACY / "sim", tmp_path / "sim")
-    roformer = sys.executable.rpartition("/")[0] + "/roformer"
-    done = subprocess.run(
-        [roformer, "export-onnx", "sim", "onnx", "--vectors"], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    graph = open_session(tmp_path / "onnx" / "onnx" / "model.onnx")
-    ids = np.array([[2, 5, 6, 3]])
-    (vector,) = graph.run(
-        ["sentence_embedding"], {"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids * 0}
-    )
-    assert vector.shape == (1, 24) and abs(np.linalg.norm(vector) - 1) < 1e-6

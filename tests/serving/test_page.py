@@ -18,9 +18,9 @@ import modeling_roformer as package
 from modeling_roformer.conversion import convert
 from modeling_roformer.serving.errors import ServingError
 from modeling_roformer.serving.page import results
-from modeling_roformer.serving.page.abilities import TABS, abilities_of
 from modeling_roformer.serving.page.examples import CHINESE, ENGLISH
 from modeling_roformer.serving.page.fill_mask import MAX_MASKS, fill, fill_document
+from modeling_roformer.serving.page.model_info import TABS, model_info_of
 from modeling_roformer.serving.page.question_answering import answer_question
 from modeling_roformer.serving.page.served_model import MAX_LINES, ServedModel
 from modeling_roformer.serving.page.similarity import compare, rank, triplet, vectors
@@ -76,7 +76,7 @@ def masked(folders):
 )
 def test_every_tab_of_a_model_answers_its_examples(folders, kind, settings, tabs):
     served = ServedModel(folders(kind, **settings))
-    assert list(served.abilities.tabs) == tabs
+    assert list(served.info.tabs) == tabs
     asked = {
         "fill": lambda *texts: results.filled(fill(*texts)),
         "document": lambda *texts: results.filled_document(*fill_document(*texts)),
@@ -101,11 +101,11 @@ def test_a_translator_writes(tmp_path):
     seq2seq_models.make_model().save_pretrained(tmp_path)
     seq2seq_models.make_tokenizer().save_pretrained(tmp_path)
     served = ServedModel(tmp_path)
-    assert served.abilities.tabs == ("segments", "write")
-    texts, reading = write(served, "a b c")
+    assert served.info.tabs == ("segments", "write")
+    texts, encoded = write(served, "a b c")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     expected = served.model.generate(**tokenizer("a b c", return_tensors="pt"), max_new_tokens=64, num_beams=4)
-    assert texts == [tokenizer.decode(expected[0], skip_special_tokens=True)] and reading.tokens == 3
+    assert texts == [tokenizer.decode(expected[0], skip_special_tokens=True)] and encoded.tokens == 3
 
 
 def test_examples_of_both_languages_are_complete():
@@ -134,9 +134,9 @@ def test_a_document_and_its_sentence_alone(masked):
 
 
 def test_a_text_that_fits_is_read_as_the_tokenizer_does(masked):
-    reading = masked.read(TEXT)
-    assert reading.ids == masked.tokenizer(TEXT)["input_ids"] and reading.part == TEXT
-    assert (reading.tokens, reading.before, reading.after) == (len(reading.ids) - 2, 0, 0)
+    encoded = masked.encode(TEXT)
+    assert encoded.ids == masked.tokenizer(TEXT)["input_ids"] and encoded.part == TEXT
+    assert (encoded.tokens, encoded.before, encoded.after) == (len(encoded.ids) - 2, 0, 0)
 
 
 @pytest.mark.parametrize("place", [0, 3, 40, 77, 99])
@@ -146,12 +146,12 @@ def test_a_long_text_is_truncated_around_its_mask(masked, monkeypatch, place):
     parts[place] = "[MASK]"
     text, mask = "，".join(parts), masked.tokenizer.mask_token_id
     ids = masked.tokenizer(text)["input_ids"][1:-1]
-    reading = masked.read(text, around=mask)
-    assert len(reading.ids) == 22 and mask in reading.ids
-    assert reading.ids[1:-1] == ids[reading.before : len(ids) - reading.after]
-    assert reading.part in text and reading.part.count("[MASK]") == 1
-    assert reading.before == 0 or abs(reading.before + 10 - ids.index(mask)) <= 10
-    first = masked.read(text)
+    encoded = masked.encode(text, around=mask)
+    assert len(encoded.ids) == 22 and mask in encoded.ids
+    assert encoded.ids[1:-1] == ids[encoded.before : len(ids) - encoded.after]
+    assert encoded.part in text and encoded.part.count("[MASK]") == 1
+    assert encoded.before == 0 or abs(encoded.before + 10 - ids.index(mask)) <= 10
+    first = masked.encode(text)
     assert (first.before, first.ids[1:-1]) == (0, ids[:20])
 
 
@@ -173,14 +173,14 @@ def test_truncated_tokens_are_counted_in_both_languages(masked, monkeypatch):
 
 def test_offsets_are_those_of_the_text(masked):
     text = "今天 ABC天气很好。😀"
-    found, reading = segments(masked, text)
-    assert [reading.offsets[0], reading.offsets[-1]] == [None, None]
-    assert "".join(text[slice(*offsets)] for offsets in reading.offsets[1:-1]) == text.replace(" ", "")
+    found, encoded = segments(masked, text)
+    assert [encoded.offsets[0], encoded.offsets[-1]] == [None, None]
+    assert "".join(text[slice(*offsets)] for offsets in encoded.offsets[1:-1]) == text.replace(" ", "")
     assert [token for token, is_unknown in found if is_unknown] == ["[UNK]"]
-    shown, _ = results.segmented(found, reading)
-    places = ["", *(f" · {start}–{end}" for start, end in reading.offsets[1:-1]), ""]
-    labels = [f"{number}{place}" for number, place in zip(reading.ids, places, strict=True)]
-    assert shown == list(zip(masked.tokenizer.convert_ids_to_tokens(reading.ids), labels, strict=True))
+    shown, _ = results.segmented(found, encoded)
+    places = ["", *(f" · {start}–{end}" for start, end in encoded.offsets[1:-1]), ""]
+    labels = [f"{number}{place}" for number, place in zip(encoded.ids, places, strict=True)]
+    assert shown == list(zip(masked.tokenizer.convert_ids_to_tokens(encoded.ids), labels, strict=True))
 
 
 def test_vectors_are_those_that_rank(folders):
@@ -223,9 +223,9 @@ def test_labels_are_the_models(folders):
     encoded = served.tokenizer(TEXT, "押金。", return_tensors="pt")
     with torch.no_grad():
         expected = served.model(**encoded).logits[0].softmax(-1)
-    scores, readings = classify(served, TEXT, "押金。")
+    scores, encoded_texts = classify(served, TEXT, "押金。")
     assert dict(scores) == pytest.approx({f"LABEL_{i}": float(value) for i, value in enumerate(expected)}, abs=1e-5)
-    assert scores == sorted(scores, key=lambda pair: -pair[1]) and len(readings) == 2
+    assert scores == sorted(scores, key=lambda pair: -pair[1]) and len(encoded_texts) == 2
 
 
 def test_entities_are_grouped_as_by_the_pipeline_of_the_folder(folders):
@@ -291,7 +291,7 @@ def test_lengths_are_the_tables_and_the_tokenizers(folders, max_length, tmp_path
     tokenizer = AutoTokenizer.from_pretrained(folder, model_max_length=64)
     tokenizer.save_pretrained(folder)
     served = ServedModel(folder, **options)
-    assert served.longest == 64 and len(fill(served, "[MASK]" + "押" * 100).reading.ids) == 64
+    assert served.longest == 64 and len(fill(served, "[MASK]" + "押" * 100).encoded.ids) == 64
 
 
 def test_half_precision_answers_in_float32(folders, tmp_path):
@@ -308,11 +308,11 @@ def test_half_precision_answers_in_float32(folders, tmp_path):
 
 def test_models_that_the_page_does_not_show(folders, tmp_path):
     with refused(ServingError, "RoFormerForMultipleChoice", "tab"):
-        abilities_of(folders("RoFormerForMultipleChoice"))
+        model_info_of(folders("RoFormerForMultipleChoice"))
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
     shutil.copy(page_models.VOCABULARY, tmp_path)
     with refused(ServingError, tmp_path, "model_type", "'gpt2'"):
-        abilities_of(tmp_path)
+        model_info_of(tmp_path)
 
 
 def test_a_head_without_weights_is_not_shown(folders, tmp_path):
@@ -353,4 +353,4 @@ def test_without_the_extra(run, folders, monkeypatch):
 
 def test_the_folder_model_is_called_like_its_run(folders, tmp_path):
     folder = shutil.copytree(folders("RoFormerModel"), tmp_path / "reviews" / "model")
-    assert abilities_of(folder).name == "reviews" and abilities_of(folders("RoFormerModel")).name != "reviews"
+    assert model_info_of(folder).name == "reviews" and model_info_of(folders("RoFormerModel")).name != "reviews"

@@ -18,8 +18,8 @@ from helpers.spaces import make_space
 
 from modeling_roformer.conversion import convert
 from modeling_roformer.serving.page import server
-from modeling_roformer.serving.page.abilities import abilities_of
 from modeling_roformer.serving.page.examples import CHINESE
+from modeling_roformer.serving.page.model_info import model_info_of
 
 pytestmark = pytest.mark.page
 _WHY = "the extras page and browser are not installed: make test-slow"
@@ -136,7 +136,7 @@ def visitor(chromium, command):
 
 def test_the_tabs_are_those_of_the_model(visitor, mini):
     titles = [tab.inner_text() for tab in visitor.page.get_by_role("tab").all()]
-    assert titles == [title(tab) for tab in abilities_of(mini).tabs]
+    assert titles == [title(tab) for tab in model_info_of(mini).tabs]
     assert visitor.page.get_by_role("heading", level=1).inner_text() == "roformer-mini-zh"
 
 

@@ -28,7 +28,7 @@ MAX_LENGTH = 4096  # tokens of an input, by default
 
 
 @dataclass(frozen=True)
-class Abilities:
+class ModelInfo:
     """Description of a model for the page."""
 
     name: str  # as `published_name` returns it
@@ -38,7 +38,7 @@ class Abilities:
     positions: int | None  # length of the table of positions; None without a table
 
 
-def abilities_of(folder: Path) -> Abilities:
+def model_info_of(folder: Path) -> ModelInfo:
     """Read config.json and the vocabulary; raise ServingError if the page cannot show the folder's model."""
     config = read_model_folder(folder)
     entries = vocabulary_of(folder)
@@ -50,7 +50,7 @@ def abilities_of(folder: Path) -> Abilities:
         )
     task = task_of(config, word_level)
     layers, width = size_of(config, "num_hidden_layers"), size_of(config, "hidden_size")
-    return Abilities(
+    return ModelInfo(
         name=published_name(folder.resolve()),
         facts=f"{kind.title} · {layers} 层 layers × {width} · {len(entries):,} 词 entries",
         task=task,
