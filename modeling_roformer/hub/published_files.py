@@ -70,14 +70,14 @@ def published_files(directory: Path) -> tuple[dict[str, Path], str | None]:
     root = Path(os.path.realpath(directory))
     places = [root] if root.parent.name != "snapshots" else [root, root.parent.parent / "blobs"]
     files: dict[str, Path] = {}
-    left_out: dict[str, list[str]] = {}
+    names_by_reason: dict[str, list[str]] = {}
 
     def walk(folder: Path, prefix: str) -> None:
         for path in sorted(folder.iterdir()):
             real, name = Path(os.path.realpath(path)), prefix + path.name
             if reason := _reason(path):
                 if reason != "hidden":
-                    left_out.setdefault(reason, []).append(name + "/" * path.is_dir())
+                    names_by_reason.setdefault(reason, []).append(name + "/" * path.is_dir())
             elif path.is_dir() and not path.is_symlink():
                 walk(path, f"{name}/")
             elif not real.is_file() or not any(real.is_relative_to(place) for place in places):
@@ -90,7 +90,7 @@ def published_files(directory: Path) -> tuple[dict[str, Path], str | None]:
     walk(Path(directory), "")
     parts = [
         f"{', '.join(names[:NAMED])}{f' and {len(names) - NAMED:,} more' * (len(names) > NAMED)} ({reason})"
-        for reason, names in left_out.items()
+        for reason, names in names_by_reason.items()
     ]
     return files, f"left out: {'; '.join(parts)}" if parts else None
 

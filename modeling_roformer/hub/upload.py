@@ -164,7 +164,7 @@ class _Upload:
     def _changes(self, repository: str, parent: ModelInfo) -> list[CommitOperationAdd | CommitOperationDelete]:
         """Return the files to add and to delete, beside or in place of those of the commit `parent`."""
         there = [file.rfilename for file in parent.siblings or ()]
-        _check_fit(there, self.files, self.directory)
+        _refuse_mixture(there, self.files, self.directory)
         content = self.files | {CARD: self._card(repository, parent, CARD in there)}
         outdated = _outdated_tokenizer(there, content)
         graphs = [name for name in there if _GRAPHS.fullmatch(name) and name not in content]
@@ -185,31 +185,31 @@ class _Upload:
         return with_needs(card, self.directory, self.with_code).encode("utf-8")
 
 
-def _check_fit(there: Collection[str], written: Collection[str], directory: Path) -> None:
-    """Raise HubError if files that stay in the repository would not fit those that are written."""
+def _refuse_mixture(there: Collection[str], pushed: Collection[str], directory: Path) -> None:
+    """Raise HubError if files that stay in the repository would not fit those that are pushed."""
     dense = [name for name in there if re.fullmatch(r"\d+_Dense/model\.safetensors", name)]
-    if dense and "modules.json" not in written:
+    if dense and "modules.json" not in pushed:
         raise HubError(
             f"{dense[0]} there belongs to other weights, and {directory} has no modules.json: delete both there, or "
             "push the folder that `roformer convert` writes of RoFormer-Sim"
         )
-    if ADAPTER in there and ADAPTER not in written:
+    if ADAPTER in there and ADAPTER not in pushed:
         raise HubError(
             f"with {ADAPTER} there, transformers loads the adapter and its base model, not the weights of {directory}: "
             "push to another repository, or delete the adapter there"
         )
-    if {WEIGHTS, INDEX}.isdisjoint(written) and not {WEIGHTS, INDEX}.isdisjoint(there):
+    if {WEIGHTS, INDEX}.isdisjoint(pushed) and not {WEIGHTS, INDEX}.isdisjoint(there):
         raise HubError(
             f"{directory} has a graph alone, and its config.json would replace that of the weights there: push it to "
             "another repository, or push a folder with the weights and onnx/"
         )
 
 
-def _outdated_tokenizer(there: Iterable[str], written: Collection[str]) -> list[str]:
-    """Return the files of an earlier tokenizer that are not written again; loading would mix them with the new one."""
-    if {VOCABULARY, TOKENIZER}.isdisjoint(written):
+def _outdated_tokenizer(there: Iterable[str], pushed: Collection[str]) -> list[str]:
+    """Return the files of an earlier tokenizer that are not pushed again; loading would mix them with the new one."""
+    if {VOCABULARY, TOKENIZER}.isdisjoint(pushed):
         return []
-    return [name for name in there if _TOKENIZER_FILES.fullmatch(name) and name not in written]
+    return [name for name in there if _TOKENIZER_FILES.fullmatch(name) and name not in pushed]
 
 
 def _has_new_weights(files: Mapping[str, Path | bytes], there: Iterable[RepoFile | RepoFolder]) -> bool:
@@ -221,8 +221,8 @@ def _has_new_weights(files: Mapping[str, Path | bytes], there: Iterable[RepoFile
     return not known or any(ids[name] not in checksums(paths[name]) for name in known)
 
 
-def _replaced(there: Iterable[str], written: Collection[str]) -> list[str]:
-    """Return the weight files of the same folder and variant that those in `written` replace.
+def _replaced(there: Iterable[str], pushed: Collection[str]) -> list[str]:
+    """Return the weight files of the same folder and variant that those in `pushed` replace.
 
     If there are a single file and shards, transformers loads the single file. An index without shards replaces nothing:
     transformers uses the same name for the index of an adapter's shards.
@@ -231,5 +231,5 @@ def _replaced(there: Iterable[str], written: Collection[str]) -> list[str]:
     def variant(name: str) -> tuple | None:
         return (match := _WEIGHTS.fullmatch(name)) and (match[1], match[3] or match[5])
 
-    variants = {variant(name) for name in written if not name.endswith(".json")} - {None}
-    return sorted(name for name in there if name not in written and variant(name) in variants)
+    variants = {variant(name) for name in pushed if not name.endswith(".json")} - {None}
+    return sorted(name for name in there if name not in pushed and variant(name) in variants)

@@ -6,12 +6,10 @@ import subprocess
 import sys
 
 import pytest
-import typer
 from helpers.messages import assert_states
 from helpers.paths import REPOSITORY
 
 import modeling_roformer
-from modeling_roformer.cli import main
 from modeling_roformer.conversion.converter import convert
 
 LEGACY = REPOSITORY / "tests" / "fixtures" / "legacy"
@@ -205,18 +203,3 @@ from modeling_roformer import RoFormerConfig
 print(RoFormerConfig.__module__, AutoConfig.for_model("roformer").__class__ is RoFormerConfig)
 """)
     assert out == "modeling_roformer.configuration True\n"
-
-
-def test_ctrl_c_before_it_has_begun(monkeypatch, capsys):
-    """While the options are put together, which is before typer looks after it."""
-    monkeypatch.setattr(sys, "argv", ["roformer", "info", str(LEGACY / "word")])
-
-    def interrupted(*args, **kwargs):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(typer.main, "get_command", interrupted)
-    with pytest.raises(SystemExit) as stop:
-        main()
-    err = capsys.readouterr().err
-    assert stop.value.code == 130 and err.count("\n") == 1
-    assert_states(err, "roformer: interrupted")

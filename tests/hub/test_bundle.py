@@ -86,7 +86,7 @@ def test_existing_files_are_not_lost(word, tmp_path, force):
     assert {path.name for path in tmp_path.iterdir()} == {"word", "link", "notes", "out"}
 
 
-def test_refusals_leave_nothing(word, tmp_path, run, monkeypatch):
+def test_refusals_leave_nothing(word, tmp_path, run):
     with refused(ValueError, tmp_path / "none"):
         bundle(tmp_path / "none", tmp_path / "out")
     (tmp_path / "adapter").mkdir()

@@ -12,7 +12,6 @@ import torch
 from helpers.absent_package import ABSENT
 from helpers.small_models import small_config
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
-from transformers.dynamic_module_utils import get_relative_import_files
 
 from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerForSequenceClassification
 from modeling_roformer.hub import push
@@ -213,18 +212,3 @@ def test_auto_map_names_every_auto_class_that_is_served(request, holds):
     # All else stays as it was.
     for name, content in (("config.json", config), ("tokenizer_config.json", tokenizer_config)):
         assert {key: value for key, value in content.items() if key != "auto_map"} == json.loads(before[name])
-
-
-def test_the_files_are_those_that_transformers_looks_for(tmp_path, masked_lm):
-    folder, _, _ = masked_lm
-    files = files_with_code(folder)
-    for name, content in files.items():
-        (tmp_path / name).write_bytes(content)
-    sent = {name for name in files if name.endswith(".py")}
-    references = list(json.loads(files["config.json"])["auto_map"].values())
-    references.append(json.loads(files["tokenizer_config.json"])["auto_map"]["AutoTokenizer"][1])
-    wanted = {f"{reference.partition('.')[0]}.py" for reference in references}
-    for name in tuple(wanted):
-        wanted |= {path.rpartition("/")[2] for path in get_relative_import_files(tmp_path / name)}
-    assert sent == wanted
-    assert not sent & {"cli.py", "hub.py", "registration.py", "remote_code.py", "__init__.py"}
