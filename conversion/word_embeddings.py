@@ -28,6 +28,7 @@ from modeling_roformer.saved_fields import MODEL_TYPES as ROFORMER_TYPES
 from modeling_roformer.tokenization.vocabulary import VocabularyError, check_vocabulary, read_vocab_txt
 from modeling_roformer.tokenization.wordpiece import PREFIX
 
+from .checkpoints.checkpoint import make_config
 from .errors import CheckpointError
 from .folder.legacy_folder import GENERATION_CONFIG, TOKENIZER, VOCABULARY, checked_output
 from .folder.settings import read_fields
@@ -194,11 +195,11 @@ def initialise_words(
         names = ["config.json", *[GENERATION_CONFIG] * (source / GENERATION_CONFIG).exists()]
         configs = {name: read_fields(source / name, encoding="utf-8") for name in names}
         config = configs["config.json"]
-        if config.get("model_type") not in MODEL_TYPES:
+        if (kind := config.get("model_type")) not in MODEL_TYPES:
             raise CheckpointError(
-                f"{source / 'config.json'}: model_type is {config.get('model_type')!r}; expected one of "
-                f"{', '.join(MODEL_TYPES)}"
+                f"{source / 'config.json'}: model_type is {kind!r}; expected one of {', '.join(MODEL_TYPES)}"
             )
+        make_config(source / "config.json", "roformer" if kind in ROFORMER_TYPES else kind, config)  # which checks it
         tensors, weights = _open_weights(source)
         resized = _rows_to_make(source, weights, old)
         rows, warnings = weights[resized[0]].shape[0], []

@@ -41,7 +41,7 @@ def read_arguments() -> argparse.Namespace:
     add("--text", nargs="+", default=["text"], help="column with the texts, or two columns with pairs of texts")
     add("--label", default="label", help="column with the labels")
     seeds = "seeds of the head, the order and dropout"
-    add("--seeds", type=training.at_least(0), nargs="+", default=[0], action=training.Distinct, help=seeds)
+    add("--seeds", type=training.random_seed, nargs="+", default=[0], action=training.Distinct, help=seeds)
     add("--length", type=int, default=512, help="maximum number of tokens of a text")
     add("--batch-size", type=training.at_least(1), help="default: 32, or less for few texts")
     add("--learning-rate", type=training.positive, help="default: chosen by the width of the model")

@@ -53,7 +53,7 @@ def read_arguments() -> argparse.Namespace:
         action=training.Distinct,
     )
     seeds = "seeds of the head, the order and dropout"
-    add("--seeds", type=training.at_least(0), nargs="+", default=[0], action=training.Distinct, help=seeds)
+    add("--seeds", type=training.random_seed, nargs="+", default=[0], action=training.Distinct, help=seeds)
     add("--epochs", type=training.positive, default=3)
     add("--batch-size", type=training.at_least(1), default=32)
     add("--length", type=int, default=512, help="maximum number of tokens of a text or a pair")

@@ -34,7 +34,7 @@ def make_parser(description: str | None = __doc__) -> training.ScriptParser:
     parser.add_argument("--resume", action="store_true", help="resume the run in --output")
     seeds = "seeds of the scorer, the order and dropout"
     parser.add_argument(
-        "--seeds", type=training.at_least(0), nargs="+", default=[0], action=training.Distinct, help=seeds
+        "--seeds", type=training.random_seed, nargs="+", default=[0], action=training.Distinct, help=seeds
     )
     parser.add_argument("--baselines", action="store_true", help="add rows without training")
     parser.add_argument("--scorer", choices=("cross", "bi"), default="cross", help="score pairs, or texts separately")

@@ -20,7 +20,15 @@ from rich.console import Console
 from rich.table import Table
 
 from modeling_roformer.files import output_folder
-from modeling_roformer.training import Corpus, ScriptParser, TrainingError, exit_on_error, files_of, near_duplicates
+from modeling_roformer.training import (
+    Corpus,
+    ScriptParser,
+    TrainingError,
+    exit_on_error,
+    files_of,
+    near_duplicates,
+    random_seed,
+)
 
 
 def read_arguments() -> argparse.Namespace:
@@ -33,7 +41,7 @@ def read_arguments() -> argparse.Namespace:
     add("--share", type=float, default=0.1, help="share of each file's characters to hold out, between 0 and 1")
     add("--most", type=int, default=600_000, metavar="N", help="hold out at most N characters of each file")
     add("--similarity", type=float, default=0.5, help="least similarity of near-duplicates, at most 1")
-    add("--seed", type=int, default=0, help="seed of the random choice of documents")
+    add("--seed", type=random_seed, default=0, help="seed of the random choice of documents")
     return parser.parse_args()
 
 

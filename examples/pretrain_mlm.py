@@ -21,6 +21,7 @@ from modeling_roformer.training import (
     held_out_scores,
     load_tokenizer,
     pretrain,
+    random_seed,
     read_stages,
     trained_model,
     usual_stage,
@@ -42,7 +43,7 @@ def read_arguments() -> argparse.Namespace:
     add("--from", dest="start", metavar="DIR", help="a saved RoFormer to train further; default: a fresh model")
     add("--config", help="size of a fresh model (tiny, mini, small, medium, base), or a JSON file; default: mini")
     add("--epochs", type=at_least(1), help="without STAGES.yaml; default: 10, and at least 1,000 steps")
-    add("--seed", type=at_least(0), default=0, help="seed of weights, order, masks and dropout")
+    add("--seed", type=random_seed, default=0, help="seed of weights, order, masks and dropout")
     add("--cache", help="folder for the tokenized corpus; default: that of datasets")
     add("--num-proc", type=at_least(0), help="number of processes that tokenize")
     add(

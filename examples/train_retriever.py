@@ -47,7 +47,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true", help="resume the run in --output")
     seeds = "seeds of the order and of dropout"
     parser.add_argument(
-        "--seeds", type=training.at_least(0), nargs="+", default=[0], action=training.Distinct, help=seeds
+        "--seeds", type=training.random_seed, nargs="+", default=[0], action=training.Distinct, help=seeds
     )
     parser.add_argument("--words", action="store_true", help="add BM25, of whole passages and of what MODEL reads")
     parser.add_argument("--max-length", type=int, default=512, help="maximum number of tokens of a text")

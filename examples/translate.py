@@ -34,7 +34,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true", help="resume the run in --output")
     seeds = "seeds of weights, order and dropout"
     parser.add_argument(
-        "--seeds", type=training.at_least(0), nargs="+", default=[0], action=training.Distinct, help=seeds
+        "--seeds", type=training.random_seed, nargs="+", default=[0], action=training.Distinct, help=seeds
     )
     parser.add_argument("--position-encoding", choices=("rotary", "sinusoidal"), default="rotary")
     parser.add_argument(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .pretraining.stages import Stage, read_stages, usual_stage
     from .retrieval.questions import load_questions, split_questions, with_negatives
     from .retrieval.search import RETRIEVAL_METRICS, PassageSearch, bm25
-    from .runs.arguments import Distinct, ScriptParser, at_least, positive
+    from .runs.arguments import Distinct, ScriptParser, at_least, positive, random_seed
     from .runs.data import encode_labels, load_data, load_texts, split_by, split_off
     from .runs.finite_callback import FiniteCallback, NotFinite
     from .runs.length import check_length, with_trained_length
@@ -95,6 +95,7 @@ __all__ = [
     "positive",
     "pretrain",
     "print_scores",
+    "random_seed",
     "read_glue",
     "read_stages",
     "split_by",
@@ -131,7 +132,7 @@ __getattr__, __dir__ = lazy_names(
         "pretraining.stages": ("Stage", "read_stages", "usual_stage"),
         "retrieval.questions": ("load_questions", "split_questions", "with_negatives"),
         "retrieval.search": ("RETRIEVAL_METRICS", "PassageSearch", "bm25"),
-        "runs.arguments": ("Distinct", "ScriptParser", "at_least", "positive"),
+        "runs.arguments": ("Distinct", "ScriptParser", "at_least", "positive", "random_seed"),
         "runs.data": ("encode_labels", "load_data", "load_texts", "split_by", "split_off"),
         "runs.finite_callback": ("FiniteCallback", "NotFinite"),
         "runs.length": ("check_length", "with_trained_length"),

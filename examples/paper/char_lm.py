@@ -35,6 +35,7 @@ from modeling_roformer.training import (
     draw_panels,
     exit_on_error,
     last_checkpoint,
+    random_seed,
     spread,
     start_run,
 )
@@ -71,7 +72,12 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--device-batch", type=int, help="texts that a device computes at once; default: all")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
     parser.add_argument(
-        "--seeds", type=int, nargs="+", default=[0], action=Distinct, help="seeds of weights, features and batches"
+        "--seeds",
+        type=random_seed,
+        nargs="+",
+        default=[0],
+        action=Distinct,
+        help="seeds of weights, features and batches",
     )
     chosen = parser.parse_args()
     if chosen.paper:

@@ -39,6 +39,7 @@ from modeling_roformer.training import (
     fresh_model,
     load_tokenizer,
     pretrain,
+    random_seed,
     read_stages,
     spread,
 )
@@ -59,7 +60,14 @@ def read_arguments() -> argparse.Namespace:
     add("--output", type=Path, required=True, help="folder of the runs")
     add("--resume", action="store_true", help="resume runs that were stopped")
     add("--encodings", nargs="+", choices=ENCODINGS, default=ENCODINGS[:3], help="values of position_encoding")
-    add("--seeds", type=int, nargs="+", default=[0], action=Distinct, help="seeds of weights, order, masks and dropout")
+    add(
+        "--seeds",
+        type=random_seed,
+        nargs="+",
+        default=[0],
+        action=Distinct,
+        help="seeds of weights, order, masks and dropout",
+    )
     add("--learning-rates", type=float, nargs="+", default=[], help="rates to try, in place of the stage's")
     add("--trial-steps", type=int, default=300, help="steps of a trial of a rate")
     add("--trials-only", action="store_true", help="stop after the trials")

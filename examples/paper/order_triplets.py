@@ -45,6 +45,7 @@ from modeling_roformer.training import (
     exit_on_error,
     load_tokenizer,
     paired_bootstrap,
+    random_seed,
     spread,
     triplet_decisions,
     triplet_results,
@@ -73,7 +74,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--train", type=int, default=3000, help="training triplets")
     parser.add_argument("--validation", type=int, default=300, help="validation triplets")
     parser.add_argument("--test", type=int, default=1000, help="test triplets")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the places, the orders and the labels")
+    parser.add_argument("--seed", type=random_seed, default=0, help="seed of the places, the orders and the labels")
     return parser.parse_args()
 
 

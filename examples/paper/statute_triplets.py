@@ -50,6 +50,7 @@ from modeling_roformer.training import (
     exit_on_error,
     load_tokenizer,
     near_duplicates,
+    random_seed,
     tf_idf,
 )
 
@@ -137,7 +138,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--test", type=int, default=1000, help="test triplets")
     parser.add_argument("--validation", type=int, default=150, help="validation triplets")
     parser.add_argument("--train", type=int, default=1500, help="training triplets, at most; the rest of the statutes")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the splits and of the labels")
+    parser.add_argument("--seed", type=random_seed, default=0, help="seed of the splits and of the labels")
     return parser.parse_args()
 
 

@@ -11,6 +11,8 @@ from functools import partial
 from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
+from modeling_roformer.files.reading import unique_fields
+
 from .errors import DataError
 
 if TYPE_CHECKING:
@@ -130,9 +132,11 @@ class JsonLineBatch(LineBatch, JsonBatch):
             if not line or line.isspace():
                 continue
             try:
-                value = json.loads(line)
-            except (ValueError, RecursionError):
+                value = json.loads(line, object_pairs_hook=unique_fields)
+            except (json.JSONDecodeError, RecursionError):
                 raise DataError(f"{self.place(number)}: not JSON; JSON Lines have one object per line") from None
+            except ValueError as error:  # a field that appears twice, or a number of thousands of digits
+                raise DataError(f"{self.place(number)}: {error}") from None
             yield number, value
 
 

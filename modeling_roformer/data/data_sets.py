@@ -92,18 +92,20 @@ def from_batches(
     try:
         place = {"cache_dir": str(cache)} if cache else {}
         arguments = arguments | {"code": code_digest()}
-        with named_cache(cache):
+        # `datasets` raises these for a dataset_info.json with other content; errors of the generator are wrapped.
+        with named_cache(cache, AttributeError, LookupError, TypeError, ValueError):
             return datasets.Dataset.from_generator(generator, features, gen_kwargs=arguments, **place, **options)
     except DatasetGenerationError as error:
         raise DataError(sentence_of(error.__cause__ or error)) from None  # it names the file
 
 
 @contextmanager
-def named_cache(cache: str | Path | None) -> Iterator[None]:
-    """Raise a DataError that names the folder of `from_batches` in a cache if `datasets` cannot read a file there."""
+def named_cache(cache: str | Path | None, *errors: type[Exception]) -> Iterator[None]:
+    """Raise a DataError that names the folder of `from_batches` in a cache if `datasets` cannot read a file there, or
+    raises one of the `errors`."""
     try:
         yield
-    except (pyarrow.ArrowInvalid, json.JSONDecodeError, OSError) as error:
+    except (pyarrow.ArrowInvalid, json.JSONDecodeError, OSError, *errors) as error:
         if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT):  # such as a full disk
             raise
         folder = Path(cache or datasets.config.HF_DATASETS_CACHE, "generator")

@@ -21,6 +21,7 @@ SPLITS = {
 }
 _SEPARATORS = re.compile(r"[-._ 0-9]+")
 _ABOUT = re.compile(r"(README|LICEN[CS]E)([-._ ].*)?", re.IGNORECASE)  # files about the data
+_ABOUT_DATA_SETS = ("dataset_info.json", "dataset_infos.json")  # of `datasets`, which skips them too
 _PATTERN = re.compile(r"[][*?]")
 
 
@@ -32,8 +33,9 @@ def find_files(sources: Iterable[str | Path], split: str | None = None) -> list[
     their names or in the names of their folders: train, training; validation, valid, val, dev; test, testing, eval,
     evaluation. If no name has such a word, all files are of the split "train".
 
-    In both, hidden files are skipped, and README and LICENSE unless they are JSON or tables. Files of unknown suffixes
-    are skipped too. Their number is printed on stderr, and the number of texts such as README.txt.
+    In both, hidden files and dataset_info.json are skipped, and README and LICENSE unless they are JSON or tables.
+    Files of unknown suffixes are skipped too. Their number is printed on stderr, and the number of texts such as
+    README.txt.
 
     Args:
         sources: files and folders. A file that is named is always read, whatever its suffix and the split.
@@ -108,7 +110,7 @@ def _visible_files(folder: Path) -> list[Path]:
     others: list[Path] = []
     texts_about: list[Path] = []  # they may be data all the same
     for file in all_files(folder):
-        if any(part.startswith(".") for part in file.relative_to(folder).parts):
+        if any(part.startswith(".") for part in file.relative_to(folder).parts) or file.name in _ABOUT_DATA_SETS:
             continue
         format_ = SUFFIXES.get(suffix_of(file))
         if format_ in (None, TEXT) and _ABOUT.fullmatch(file.name):

@@ -12,6 +12,7 @@ from io import BufferedReader, FileIO, TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from modeling_roformer.files.reading import unique_fields
 from modeling_roformer.output.console import report_once, sentence_of
 from modeling_roformer.output.extras import needs_extra
 
@@ -162,7 +163,7 @@ def _report_json_in_text(path: Path, columns: Sequence[str] | None) -> None:
 
 
 def _list_batches(data: bytes, path: Path, stored) -> Iterator[JsonListBatch]:
-    objects = json.loads(TextBatch(str(path), 1, 0, data).text())
+    objects = json.loads(TextBatch(str(path), 1, 0, data).text(), object_pairs_hook=unique_fields)
     share = (stored.tell() if stored.seekable() else 0) / max(1, len(objects))
     for start in range(0, len(objects), BATCH_ROWS):
         batch = objects[start : start + BATCH_ROWS]

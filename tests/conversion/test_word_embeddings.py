@@ -248,6 +248,7 @@ TROUBLES = {
     "broken config": (lambda f: (f / "config.json").write_text("{"), ["config.json", "JSON"]),
     "config of a list": (lambda f: (f / "config.json").write_text("[]"), ["config.json"]),
     "another model": (lambda f: edit_config(f, model_type="gpt2"), ["model_type", "'gpt2'"]),
+    "a size that is a text": (lambda f: edit_config(f, hidden_size="x"), ["config.json", "hidden_size", "'x'"]),
     "an id of nothing": (lambda f: edit_config(f, eos_token_id=1), ["eos_token_id", "1"]),
     "no tokenizer": (lambda f: [(f / n).unlink() for n in ("vocab.txt", "tokenizer_config.json")], ["no vocabulary"]),
     "long vocabulary": (

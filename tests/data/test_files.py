@@ -43,6 +43,7 @@ def test_a_corpus_is_every_visible_file_in_the_order_of_its_parts(folder, capsys
         "a/z.tsv",
         "a/AA/wiki_00",
         ".hidden.txt",
+        "dataset_info.json",
         ".git/a.txt",
         "README.md",
         "README_zh.txt",
@@ -247,6 +248,7 @@ SPLITS = [
     ),
     (["train/test.csv", "train/train.csv"], {"train": ["train/train.csv"], "test": ["train/test.csv"]}),
     (["a.csv", "b.csv", "README.md", "LICENSE"], {"train": ["a.csv", "b.csv"]}),
+    (["train.csv", "dataset_info.json", "dataset_infos.json"], {"train": ["train.csv"]}),
 ]
 
 

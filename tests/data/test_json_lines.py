@@ -156,6 +156,16 @@ def test_json_that_is_damaged_or_has_no_objects_is_refused(text, tmp_path):
                 read(path)
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+def test_a_field_that_appears_twice_is_refused(name, tmp_path):
+    lines = ['{"text": "今天"}', '{"text": "天气", "of": {"label": 1, "label": 2}}']
+    path = write(tmp_path / name, "\n".join(lines) if name == "a.jsonl" else f"[{','.join(lines)}]")
+    for read in (documents, load_data, training):
+        with pytest.raises((DataError, TrainingError)) as error:
+            read(path)
+        assert_states(error.value, path, "'label'", *["line 2"] * (name == "a.jsonl"))
+
+
 @pytest.mark.parametrize("read", READERS, ids=lambda f: f.__name__)
 def test_a_list_is_read_by_every_reader(read, tmp_path):
     for name in ("a.json", "a.jsonl", "wiki_00", "a.json.gz"):

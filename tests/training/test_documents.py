@@ -309,7 +309,10 @@ def damage(file):
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
 
-@pytest.mark.parametrize("change", [damage, lambda file: file.write_bytes(b""), lambda file: file.unlink()])
+@pytest.mark.parametrize(
+    "change",
+    [damage, lambda file: file.write_bytes(b""), lambda file: file.write_bytes(b"{}"), lambda file: file.unlink()],
+)
 def test_a_damaged_cache_is_named(words, write, tmp_path, change):
     corpus = Corpus([write("texts.txt", TEXTS)], cache=tmp_path / "cache")
     whole = corpus.pieces(words, 32).to_list()

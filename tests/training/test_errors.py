@@ -9,7 +9,16 @@ import pytest
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
 
-from modeling_roformer.training import Distinct, Interrupted, ScriptParser, at_least, exit_on_error, positive, start_run
+from modeling_roformer.training import (
+    Distinct,
+    Interrupted,
+    ScriptParser,
+    at_least,
+    exit_on_error,
+    positive,
+    random_seed,
+    start_run,
+)
 
 # Writes into runs/0, whose disk has room for 300 KB, in the way that is named.
 WRITES = """
@@ -151,6 +160,8 @@ def test_seeds_of_every_script_count_once(script):
         ("finetune_classification", "--epochs", "nan"),
         ("finetune_classification", "--learning-rate", "inf"),
         ("finetune_glue", "--batch-size", "0"),
+        ("finetune_classification", "--seeds", "4294967296"),
+        ("pretrain_mlm", "--seed", "-1"),
         ("finetune_triplet", "--epochs", "-1"),
         ("train_retriever", "--learning-rate", "0"),
         ("translate", "--steps", "0"),
@@ -167,7 +178,8 @@ def test_a_number_without_a_meaning_is_refused_before_a_run_begins(tmp_path, scr
 
 def test_numbers_of_options():
     assert at_least(0)("0") == 0 and at_least(1)("12") == 12
-    assert positive("1e-4") == 1e-4
-    for read, text in (at_least(1), "0"), (at_least(0), "-1"), (positive, "0"), (positive, "nan"), (positive, "inf"):
+    assert positive("1e-4") == 1e-4 and random_seed("0") == 0 and random_seed("2147483647") == 2**31 - 1
+    refusing = {at_least(1): ["0"], at_least(0): ["-1"], positive: ["0", "nan", "inf"], random_seed: ["-1", f"{2**31}"]}
+    for read, text in ((read, text) for read, texts in refusing.items() for text in texts):
         with refused(argparse.ArgumentTypeError, text):
             read(text)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from helpers.messages import refused
 from helpers.small_models import TINY
+from safetensors.torch import save_file
 from transformers import Trainer, TrainingArguments
 
 from modeling_roformer import RoFormerConfig, RoFormerForSequenceClassification
@@ -173,15 +174,23 @@ def checkpoint(folder, names):
     place = folder / "checkpoint-9"
     place.mkdir()
     for name in names:
-        (place / name).mkdir() if name.endswith("/") else (place / name).touch()
+        (place / name).mkdir() if name.endswith("/") else torch.save({}, place / name)
+    if (place / "model.safetensors").exists():
+        save_file({}, place / "model.safetensors")
     (place / "trainer_state.json").write_text('{"global_step": 9}')
     return place
 
 
-def test_a_checkpoint_of_trainer_is_resumed_unless_its_optimizer_was_removed(tmp_path):
+def test_a_checkpoint_of_trainer_is_resumed_unless_a_file_is_truncated_or_removed(tmp_path):
     trainer(tmp_path, save_steps=2).train()
     place = last_checkpoint(tmp_path)
     assert {*NORMAL, "trainer_state.json"} <= {path.name for path in Path(place).iterdir()}
+    for name in ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"):
+        whole = (Path(place) / name).read_bytes()
+        (Path(place) / name).write_bytes(whole[: len(whole) // 2])
+        with refused(TrainingError, place, Path(place) / name):
+            last_checkpoint(tmp_path)
+        (Path(place) / name).write_bytes(whole)
     (Path(place) / "optimizer.pt").unlink()
     with refused(TrainingError, place, "optimizer.pt"):
         last_checkpoint(tmp_path)

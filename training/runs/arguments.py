@@ -45,6 +45,17 @@ def at_least(least: int) -> Callable[[str], int]:
     return integer
 
 
+def random_seed(text: str) -> int:
+    """Return the value of an option that is a seed, as its type. NumPy takes 32 bits, and a run adds small numbers,
+    such as that of a stage.
+
+    >>> parser.add_argument("--seeds", type=random_seed, nargs="+", default=[0], action=Distinct)
+    """
+    if not 0 <= (value := int(text)) < 1 << 31:
+        raise argparse.ArgumentTypeError(f"{text}; expected 0 to {(1 << 31) - 1:,}")
+    return value
+
+
 def positive(text: str) -> float:
     """Return the value of an option that is a finite number above 0, as its type."""
     if not 0 < (value := float(text)) < math.inf:
@@ -55,7 +66,7 @@ def positive(text: str) -> float:
 class Distinct(argparse.Action):
     """Action of an option with several values: a value that is given twice counts once.
 
-    >>> parser.add_argument("--seeds", type=int, nargs="+", default=[0], action=Distinct)
+    >>> parser.add_argument("--seeds", type=random_seed, nargs="+", default=[0], action=Distinct)
     """
 
     def __call__(self, parser, namespace, values, option_string=None):

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from zipfile import is_zipfile
 
 import datasets
 from huggingface_hub import EvalResult
+from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_roformer.data.files import all_files
@@ -215,7 +217,8 @@ def _identity(source: Source | list) -> object:
 def last_checkpoint(folder: str | Path) -> str | None:
     """Return the last complete checkpoint of Trainer in a folder, or None. Trainer writes trainer_state.json last.
 
-    Raises a TrainingError if the state of its optimizer, of its schedule or of its random numbers was removed.
+    Raises a TrainingError if the state of its optimizer, of its schedule or of its random numbers was removed, or if a
+    file of it is truncated.
     """
     folder = Path(folder)
     steps = (path.name.removeprefix("checkpoint-") for path in folder.glob("checkpoint-*") if path.is_dir())
@@ -233,7 +236,23 @@ def last_checkpoint(folder: str | Path) -> str | None:
             f"{checkpoint} has no {missing}, so training would not resume as it was stopped: restore the file, remove "
             "the checkpoint to resume from the one before, or train in another folder"
         )
+    if damaged := next(filter(_is_truncated, sorted(checkpoint.iterdir())), None):
+        raise TrainingError(
+            f"{damaged} is truncated: remove {checkpoint}, and the run resumes from the checkpoint before it, if any"
+        )
     return str(checkpoint)
+
+
+def _is_truncated(file: Path) -> bool:
+    """Return whether a file of tensors is incomplete. The formats of torch and safetensors show it without reading the
+    tensors."""
+    if file.suffix == ".safetensors":
+        try:
+            with safe_open(file, framework="pt"):
+                return False
+        except SafetensorError:
+            return True
+    return file.suffix in (".pt", ".pth") and not is_zipfile(file)
 
 
 def _missing_state(checkpoint: Path) -> str | None:

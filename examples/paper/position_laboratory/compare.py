@@ -36,6 +36,7 @@ from modeling_roformer.training import (
     draw_panels,
     exit_on_error,
     last_checkpoint,
+    random_seed,
     spread,
     start_run,
 )
@@ -64,7 +65,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument(
-        "--seeds", type=int, nargs="+", default=[0], action=Distinct, help="seeds of weights, batches and masks"
+        "--seeds", type=random_seed, nargs="+", default=[0], action=Distinct, help="seeds of weights, batches and masks"
     )
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast in training")
     chosen = parser.parse_args()
