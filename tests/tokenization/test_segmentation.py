@@ -126,8 +126,12 @@ def test_long_texts_are_cut_as_a_whole(many, times):
     assert list(JiebaSegmenter()(text)) == PLAIN.lcut(text, HMM=False)
 
 
+# The word with · is never found, but counts twice in the total, the second time with the frequency that it has.
+USER_WORDS = ("位置编码", "的 9", "博玛索 12345 n", "博·玛索 900000000", "博·玛索")
+
+
 @pytest.mark.parametrize("number", [2_000, pytest.param(10_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("user_words", [(), ("位置编码", "的 9", "博玛索 12345 n")], ids=["plain", "user"])
+@pytest.mark.parametrize("user_words", [(), USER_WORDS], ids=["plain", "user"])
 def test_chains_of_words_are_cut_as_jieba_cuts_them(user_words, number):
     """Words that begin with the last character of the one before, where two paths are often equally likely, or nearly:
     the last digit of every sum has to be jieba's, of the total that all scores are divided by, too."""
