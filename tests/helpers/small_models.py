@@ -3,7 +3,7 @@
 import torch
 
 import modeling_roformer
-from modeling_roformer import RoFormerConfig
+from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerTokenizer
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 TINY = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
@@ -25,3 +25,11 @@ def small_model(model_class="RoFormerModel", seed=0, **changes):
     config = small_config(model_class.config_class, **{"initializer_range": 0.3, **changes})
     torch.manual_seed(seed)
     return model_class(config).eval()
+
+
+def save_masked_lm(folder, vocabulary, **fields):
+    """Save a masked language model with random weights, and a tokenizer with the entries of a vocab.txt."""
+    tokenizer = RoFormerTokenizer(str(vocabulary))
+    torch.manual_seed(0)
+    RoFormerForMaskedLM(RoFormerConfig(vocab_size=len(tokenizer), **fields)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

@@ -13,11 +13,12 @@ from helpers.paths import REPOSITORY
 from helpers.script_process import kill_at
 from helpers.script_process import run as run_process
 from helpers.scripts import run_script
+from helpers.small_models import save_masked_lm
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, pipeline
 
-from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerTokenizer
+from modeling_roformer import RoFormerTokenizer
 
 SCRIPT = REPOSITORY / "examples" / "finetune_classification.py"
 VOCAB = REPOSITORY / "tests" / "fixtures" / "legacy" / "word" / "vocab.txt"
@@ -38,10 +39,7 @@ OPTIONS = ["start", "--output", "run", "--learning-rate", "3e-2", "--batch-size"
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    tokenizer = RoFormerTokenizer(str(VOCAB))
-    torch.manual_seed(0)
-    RoFormerForMaskedLM(RoFormerConfig(vocab_size=len(tokenizer), **FIELDS)).save_pretrained("start")
-    tokenizer.save_pretrained("start")
+    save_masked_lm("start", VOCAB, **FIELDS)
     (tmp_path / "texts.tsv").write_text("\n".join(["text\tlabel", *LINES]), encoding="utf-8")
     return tmp_path
 

@@ -4,15 +4,12 @@ import json
 import shutil
 
 import pytest
-import torch
 from helpers.messages import assert_states
 from helpers.paths import REPOSITORY
 from helpers.script_process import run
-from helpers.small_models import TINY
+from helpers.small_models import TINY, save_masked_lm
 from huggingface_hub import ModelCard
 from transformers import pipeline
-
-from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerTokenizer
 
 SCRIPT = "finetune_triplet.py"
 TRIPLETS = REPOSITORY / "examples" / "triplets.jsonl"
@@ -22,10 +19,7 @@ TRIPLETS = REPOSITORY / "examples" / "triplets.jsonl"
 def folder(tmp_path_factory):
     """Return a folder with a saved model and triplets."""
     folder = tmp_path_factory.mktemp("triplets")
-    tokenizer = RoFormerTokenizer(str(REPOSITORY / "examples" / "roformer-mini-zh" / "vocab.txt"))
-    torch.manual_seed(0)
-    RoFormerForMaskedLM(RoFormerConfig(vocab_size=len(tokenizer), **TINY)).save_pretrained(folder / "base")
-    tokenizer.save_pretrained(folder / "base")
+    save_masked_lm(folder / "base", REPOSITORY / "examples" / "roformer-mini-zh" / "vocab.txt", **TINY)
     shutil.copy(TRIPLETS, folder)
     return folder
 

@@ -1,13 +1,11 @@
 """The length at which a model was trained is that of its saved tokenizer, in every script."""
 
 import pytest
-import torch
 from helpers.messages import assert_states, refused
 from helpers.paths import REPOSITORY
-from helpers.small_models import TINY
+from helpers.small_models import TINY, save_masked_lm
 from transformers import AutoTokenizer, pipeline
 
-from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerTokenizer
 from modeling_roformer.training import TrainingError, check_length, with_trained_length
 
 VOCAB = REPOSITORY / "tests" / "fixtures" / "legacy" / "word" / "vocab.txt"
@@ -19,10 +17,7 @@ GLUE = {"train": "明月几时有\t1\n天上宫阙\t0\n" * 4, "dev": "明月\t1\
 def folder(tmp_path_factory):
     """Return a folder with a saved model, whose tokenizer has no limit, and data for every script."""
     folder = tmp_path_factory.mktemp("lengths")
-    tokenizer = RoFormerTokenizer(str(VOCAB))
-    torch.manual_seed(0)
-    RoFormerForMaskedLM(RoFormerConfig(vocab_size=len(tokenizer), **TINY)).save_pretrained(folder / "start")
-    tokenizer.save_pretrained(folder / "start")
+    save_masked_lm(folder / "start", VOCAB, **TINY)
     (folder / "texts.tsv").write_text(f"text\tlabel\n{ROWS}", encoding="utf-8")
     (folder / "glue" / "sst2").mkdir(parents=True)
     for part, rows in GLUE.items():

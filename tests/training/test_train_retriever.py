@@ -6,14 +6,14 @@ import random
 import datasets
 import numpy as np
 import pytest
-import torch
 from helpers.messages import assert_states
 from helpers.paths import REPOSITORY
 from helpers.script_process import kill_at, run
+from helpers.small_models import save_masked_lm
 from huggingface_hub import ModelCard
 from sentence_transformers import SentenceTransformer
 
-from modeling_roformer import RoFormerConfig, RoFormerForMaskedLM, RoFormerTokenizer
+from modeling_roformer import RoFormerTokenizer
 from modeling_roformer.training import RETRIEVAL_METRICS, NotFinite, PassageSearch, bm25
 
 SCRIPT = "train_retriever.py"
@@ -88,10 +88,7 @@ def test_bm25_reads_what_an_encoder_reads():
 def folder(tmp_path_factory):
     """Return a folder with a saved model and questions."""
     folder = tmp_path_factory.mktemp("retriever")
-    tokenizer = RoFormerTokenizer(str(VOCAB))
-    torch.manual_seed(0)
-    RoFormerForMaskedLM(RoFormerConfig(vocab_size=len(tokenizer), **FIELDS)).save_pretrained(folder / "start")
-    tokenizer.save_pretrained(folder / "start")
+    save_masked_lm(folder / "start", VOCAB, **FIELDS)
     for name, rows in {"train": make_rows(40, 0), "test": make_rows(12, 1)}.items():
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         (folder / f"{name}.jsonl").write_text(lines, encoding="utf-8")
