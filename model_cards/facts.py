@@ -6,7 +6,7 @@ The table is between two comments, so that it can be updated without a change to
 import datetime
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from math import prod
 from pathlib import Path
@@ -124,6 +124,25 @@ def read_facts(card: str) -> dict[str, str]:
         if len(cells) == 2 and cells[0].strip("-"):
             rows[plain(cells[0])] = plain(cells[1])
     return rows
+
+
+def trained_at(length: int) -> str:
+    """Return the row "trained at" of a table of facts: the longest input in training, in tokens.
+
+    >>> trained_at(1024)
+    'up to 1,024 tokens'
+    """
+    return f"up to {length:,} tokens"
+
+
+def trained_length(rows: Mapping[str, str]) -> int | None:
+    """Return the number that `trained_at` wrote into the rows of `read_facts`; None if there is none.
+
+    >>> trained_length({"trained at": trained_at(1024)})
+    1024
+    """
+    stated = re.fullmatch(r"up to (\d[\d,]*) tokens", rows.get("trained at", ""))
+    return int(stated[1].replace(",", "")) if stated else None
 
 
 def cell(value: object) -> str:

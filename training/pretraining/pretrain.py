@@ -24,6 +24,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArgum
 
 from modeling_roformer.configuration import RoFormerConfig
 from modeling_roformer.model_cards import published_name
+from modeling_roformer.model_cards.facts import trained_at
 from modeling_roformer.output.console import no_transformers_bar
 
 from ..comparing.curves import draw_curves, read_logs
@@ -237,7 +238,7 @@ def _save(
         base=base,
         data=sources,
         hyperparameters={**{f"stage {number}": stage for number, stage in enumerate(stages, 1)}, "seed": seed},
-        trained_at=f"up to {longest:,} tokens",
+        trained_at=trained_at(longest),
     )
 
 
