@@ -169,6 +169,25 @@ def test_a_pytorch_folder_of_others(tmp_path, converted):
         assert found.family == "RoFormer" and not found.needs_package and not found.notes
 
 
+def test_of_two_configurations_the_one_of_the_weights_is_read(tmp_path, converted):
+    folder = shutil.copytree(converted("word"), tmp_path / "word")
+    shutil.copy(LEGACY / "word" / "bert_config.json", folder)
+    edit_config(folder, hidden_size=48)
+    found = info(folder)
+    assert (found.hidden_size, found.architecture) == (24, "RoFormerForMaskedLM")
+
+
+def test_a_refused_pytorch_folder_is_described_by_what_convert_finds(tmp_path):
+    folder = shutil.copytree(REPOSITORY / "tests" / "fixtures" / "pytorch" / "v1", tmp_path / "v1")
+    lines = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    (folder / "vocab.txt").write_text("\n".join(lines[:-1]) + "\n", encoding="utf-8")
+    report = convert(folder, tmp_path / "output", padded_vocabulary=True, dry_run=True)
+    found = info(folder)
+    assert found.converts_to is None and len(found.notes) == 1
+    assert (found.family, found.sign, found.parameters) == (report.family, report.sign, report.parameters)
+    assert found.left_out == {kind: len(names) for kind, names in report.extras.items()} != {}
+
+
 class Bomb:
     def __reduce__(self):
         return (Path.touch, (Path("bomb"),))
