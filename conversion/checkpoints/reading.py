@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from modeling_roformer.model_cards.kinds import KINDS, kind_of
 
@@ -31,9 +31,6 @@ from .checkpoint import Checkpoint, make_config
 from .heads import CLASSES, Task, check_no_choice, class_weights, find_task, language_model, model_on_meta
 from .parts import Parts, original_parts, pytorch_parts
 from .plan import Plan, make_plan, tensor_left_out, variable_left_out
-
-if TYPE_CHECKING:
-    pass
 
 WORDS = "bert/embeddings/word_embeddings"
 SEGMENTS = "bert/embeddings/token_type_embeddings"

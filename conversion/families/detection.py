@@ -11,6 +11,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
 
+from modeling_roformer.model_cards.kinds import architecture_of
+
 from ..errors import CheckpointError
 from . import wobert, wonezha
 from .family import BIDIRECTIONAL, CAUSAL, MASKS, RELATIVE, ROTARY, TABLE, UNILM, Family
@@ -272,7 +274,7 @@ def _application_sign(config: Mapping[str, object], config_file: Path) -> list[S
 
 def _decoder_sign(config: Mapping[str, object], has_pooler: bool) -> list[Sign]:
     """Return what transformers' fields say of the mask. RoFormer-Sim's configuration has no field for UniLM's."""
-    decodes, named = config.get("is_decoder"), config.get("architectures")
+    decodes, named = config.get("is_decoder"), architecture_of(config)
     prefix = config.get("prefix_lm") if config.get("model_type") not in ("bert", "nezha") else None
     hidden = (UNILM,) if has_pooler and prefix is None else ()
     if prefix:
@@ -281,8 +283,8 @@ def _decoder_sign(config: Mapping[str, object], has_pooler: bool) -> list[Sign]:
         return [Sign("its configuration says that it is causal (is_decoder)", masks=(CAUSAL, *hidden))]
     if decodes is False:
         return [Sign("its configuration says that it is not causal (is_decoder)", masks=(BIDIRECTIONAL, *hidden))]
-    if isinstance(named, list) and named and not str(named[0]).endswith(DECODERS):
-        return [Sign(f"its configuration names {named[0]}", masks=(BIDIRECTIONAL, *hidden))]
+    if named is not None and not named.endswith(DECODERS):
+        return [Sign(f"its configuration names {named}", masks=(BIDIRECTIONAL, *hidden))]
     return []
 
 
