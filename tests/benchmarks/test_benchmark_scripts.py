@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import peers
 import pytest
 import reporting
 import torch
+import transformers
 from helpers.paths import REPOSITORY
 
 BENCHMARKS = REPOSITORY / "benchmarks"
@@ -26,6 +28,16 @@ def rows_of(file, table):
     """Return the rows of a table of results, as dicts."""
     found = json.loads(file.read_text(encoding="utf-8"))["tables"][table]
     return [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
+
+
+@pytest.fixture(autouse=True)
+def messages():
+    """Show transformers' messages and bars again after a test: a benchmark hides them in its own process."""
+    logger = logging.getLogger("transformers")
+    level = logger.level
+    yield
+    logger.setLevel(level)
+    transformers.utils.logging.enable_progress_bar()
 
 
 @pytest.fixture(scope="module")
