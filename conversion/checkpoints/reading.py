@@ -249,7 +249,9 @@ def _fill_in(parts: Parts, stated: dict[str, Any], written: Family, mask: str) -
     implied |= {name: None if token is None else parts.ids.get(token) for name, token in ends.items()}
     fields = {**implied, **stated}
     if written.base == "roformer":
-        fields |= {"is_decoder": mask != BIDIRECTIONAL, "prefix_lm": mask == UNILM}
+        # A class that is named with prefix_lm has UniLM's mask with and without is_decoder.
+        if not (mask == UNILM and stated.get("prefix_lm") and parts.architecture):
+            fields |= {"is_decoder": mask != BIDIRECTIONAL, "prefix_lm": mask == UNILM}
         if fields.get("position_encoding") != "learned":  # whose table has that length
             length = fields.get("max_position_embeddings", 0)
             fields["max_position_embeddings"] = max(length, PLAIN_TRANSFORMERS_POSITIONS)
@@ -372,8 +374,11 @@ def _match_keys(
 
 def _class_of_tensors(source: Source, parts: Parts, found: Family, written: Family, mask: str) -> str:
     """Return the class that tensors of PyTorch belong to, if the configuration names none."""
-    is_v2_with_head = found is roformer_v2.FAMILY and any(name.startswith("roformer.") for name in source.entries)
-    if is_v2_with_head or any(name.startswith("cls.predictions.") for name in source.entries):
+    # The language model of RMS norms has no weights of its own, so the prefix of the keys shows it.
+    has_bare_head = found is roformer_v2.FAMILY or parts.fields.get("norm_type") == "rms_norm"
+    if (has_bare_head and any(name.startswith("roformer.") for name in source.entries)) or any(
+        name.startswith("cls.predictions.") for name in source.entries
+    ):
         return language_model(written.base, mask)
     if written.note is not None or all(map(is_of_encoder, source.entries)):
         return f"{CLASSES[written.base]}Model"

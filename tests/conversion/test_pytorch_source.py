@@ -303,6 +303,14 @@ def test_a_configuration_that_names_no_class_and_no_type(architecture, fields, t
     assert AutoConfig.from_pretrained(tmp_path / "new").architectures == [architecture]
 
 
+@pytest.mark.parametrize("use_bias", [True, False])
+def test_a_language_model_without_weights_of_its_own_is_seen_by_its_prefix(use_bias, tmp_path):
+    model = made(RoFormerForMaskedLM, RoFormerConfig(**SIZES, norm_type="rms_norm", use_bias=use_bias))
+    folder = save(model, tmp_path / "old", architectures="missing")
+    convert(folder, tmp_path / "new", verify=True)
+    assert type(assert_same(tmp_path / "new", model.state_dict())) is RoFormerForMaskedLM
+
+
 def test_generation_settings_come_along(tmp_path):
     model = made(THEIRS.RoFormerForCausalLM, transformers.RoFormerConfig(**SIZES, is_decoder=True, eos_token_id=3))
     folder = save(model, tmp_path / "old")
@@ -689,6 +697,7 @@ def test_prefix_lm_alone_is_unilms_mask_in_a_roformer_only(tmp_path):
     ):
         folder = save(made(kind, config), tmp_path / "old", application=right)
         convert(folder, tmp_path / "new", force=True)
+        assert AutoConfig.from_pretrained(tmp_path / "new").is_decoder is False
         edit_config(application=wrong)(folder)
         with refused(CheckpointError, "config.json", wrong):
             convert(folder, tmp_path / "other")
