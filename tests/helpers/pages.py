@@ -53,9 +53,12 @@ class Block:
 
     @property
     def commands(self) -> list[str]:
-        """Lines that begin with `roformer ` or `python examples/`, joined with their continuation after a backslash."""
-        lines = self.code.replace("\\\n", "").splitlines() if self.language == "bash" else []
-        return [line for line in lines if line.startswith(("roformer ", "python examples/"))]
+        """Lines that begin with `roformer ` or `python examples/`, joined with their continuation after a backslash.
+
+        A loop, from `for` to `done`, is one command.
+        """
+        code = self.code.replace("\\\n", "") if self.language == "bash" else ""
+        return re.findall(r"^for [\s\S]*?^done$|^(?:roformer |python examples/).*$", code, re.MULTILINE)
 
 
 def blocks(page: str) -> list[Block]:
