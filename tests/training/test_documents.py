@@ -215,7 +215,7 @@ def test_a_changed_reader_and_a_changed_tokenizer_have_an_effect(write, tmp_path
 
     table, texts, ids = read()
     assert table == texts == ["人民法院应当a"]
-    change("data/values.py", "return writable(value)", "return writable(value).replace('a', '天')")
+    change("data/values.py", "        return value\n", "        return value.replace('a', '天')\n")
     table, texts, other_ids = read()
     assert table == texts == ["人民法院应当天"] and other_ids != ids
     change(
