@@ -252,8 +252,8 @@ def _fill_in(parts: Parts, stated: dict[str, Any], written: Family, mask: str) -
         # A class that is named with prefix_lm has UniLM's mask with and without is_decoder.
         if not (mask == UNILM and stated.get("prefix_lm") and parts.architecture):
             fields |= {"is_decoder": mask != BIDIRECTIONAL, "prefix_lm": mask == UNILM}
-        if fields.get("position_encoding") != "learned":  # whose table has that length
-            length = fields.get("max_position_embeddings", 0)
+        length, has_table = fields.get("max_position_embeddings"), fields.get("position_encoding") == "learned"
+        if type(length) is int and not has_table:  # of another type, it is refused with the other fields
             fields["max_position_embeddings"] = max(length, PLAIN_TRANSFORMERS_POSITIONS)
     return fields
 

@@ -264,7 +264,7 @@ def _application_sign(config: Mapping[str, object], config_file: Path) -> list[S
     application = config.get("application")
     if application is None:
         return []
-    if application not in APPLICATIONS:
+    if not isinstance(application, str) or application not in APPLICATIONS:
         raise CheckpointError(
             f"{config_file}: application is {application!r}, but must be one of {', '.join(APPLICATIONS)}"
         )

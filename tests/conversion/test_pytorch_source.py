@@ -836,6 +836,7 @@ TROUBLES = {
     "a class of another model": (edit_config(architectures=["BertForMaskedLM"]), ["RoFormer", "BERT"]),
     "another width": (edit_config(hidden_size=20), ["config.json", "20"]),
     "text for a number": (edit_config(hidden_size="many"), ["config.json", "hidden_size"]),
+    "text for a length": (edit_config(max_position_embeddings="many"), ["config.json", "max_position_embeddings"]),
     "an unknown activation": (edit_config(hidden_act="magic"), ["magic"]),
     "a small vocabulary": (edit_config(vocab_size=7), ["vocab.txt", "154 entries", "config.json", 7, "vocab_size"]),
     "a broken tokenizer": (lambda f: (f / "tokenizer_config.json").write_text("{"), ["tokenizer_config.json", "JSON"]),
