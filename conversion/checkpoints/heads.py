@@ -51,7 +51,8 @@ CLASSES = {"roformer": "RoFormer", "bert": "Bert", "nezha": "Nezha"}
 
 def language_model(base: str, mask: str) -> str:
     """Return the class of a language model with a mask."""
-    return f"{CLASSES[base]}{'ForMaskedLM' if mask == BIDIRECTIONAL else 'ForCausalLM'}"
+    causal = "LMHeadModel" if base == "bert" else "ForCausalLM"
+    return f"{CLASSES[base]}{'ForMaskedLM' if mask == BIDIRECTIONAL else causal}"
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ def detect(
     structure = _structure(variables, config, source, is_keras, is_pytorch)
     stated = [] if mask is None else [Sign(f"its layers have {MASKS[mask]}", masks=(mask,), level=Level.LAYERS)]
     stated += _application_sign(config, config_file)
-    described = [*_decoder_sign(config, "bert/pooler/dense/kernel" in variables), *_words_of(config), *key_signs]
+    described = [*_decoder_sign(config, structure.families), *_words_of(config), *key_signs]
     signs = [*stated, *described, *_words(name, WORDS, f"its name, {name}, says", Level.NAME)]
     families, asked = structure.families, FAMILIES.get(requested)
     has_one_position = len({FAMILIES[family].positions for family in families}) == 1
@@ -179,7 +179,8 @@ def detect(
             elif not before or before[0].level == sign.level:
                 raise contradiction(sign, before[-1].text if before else structure.sign)
     candidates = [candidate for candidate in candidates if candidate.positions == candidates[0].positions]
-    chosen = next((each for each in candidates if each.masks == FAMILIES[each.family].mask), candidates[0])
+    first = [candidate for candidate in candidates if candidate.family == candidates[0].family]
+    chosen = next((each for each in first if each.masks == FAMILIES[each.family].mask), first[0])
     # A BERT without a table of positions can be a NEZHA, but it can also be a configuration that was copied.
     is_vague = all(len(sign.positions) > 1 for sign in deciding["positions"])
     if asked is None and exported is None and chosen.positions != FAMILIES[families[0]].positions and is_vague:
@@ -272,11 +273,11 @@ def _application_sign(config: Mapping[str, object], config_file: Path) -> list[S
     return [Sign(f'its configuration says {MASKS[mask]} ("application": "{application}")', masks=(mask,))]
 
 
-def _decoder_sign(config: Mapping[str, object], has_pooler: bool) -> list[Sign]:
-    """Return what transformers' fields say of the mask. RoFormer-Sim's configuration has no field for UniLM's."""
+def _decoder_sign(config: Mapping[str, object], families: Collection[str]) -> list[Sign]:
+    """Return what transformers' fields say of the mask. They have no field for UniLM's, which Sim and SimBERT have."""
     decodes, named = config.get("is_decoder"), architecture_of(config)
     prefix = config.get("prefix_lm") if config.get("model_type") not in ("bert", "nezha") else None
-    hidden = (UNILM,) if has_pooler and prefix is None else ()
+    hidden = (UNILM,) if prefix is None and {"sim", "simbert"} & set(families) else ()
     if prefix:
         return [Sign("its configuration says that it reads a prefix (prefix_lm)", masks=(UNILM,))]
     if decodes:

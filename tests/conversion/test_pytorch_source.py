@@ -169,6 +169,9 @@ HEADS = [
     ("BertForSequenceClassification", {"num_labels": 3}),
     ("BertForTokenClassification", {"num_labels": 3}),
     ("BertLMHeadModel", {"is_decoder": True}),
+    ("BertModel", {"is_decoder": True}),
+    ("BertForPreTraining", {"is_decoder": True}),
+    ("BertForSequenceClassification", {"is_decoder": True}),
     ("NezhaForMaskedLM", {}),
     ("NezhaForPreTraining", {}),
     ("NezhaForSequenceClassification", {"num_labels": 3}),
@@ -189,6 +192,13 @@ def test_heads_are_kept(architecture, fields, tmp_path):
     assert all(getattr(ours.config, name) == value for name, value in fields.items())
     expected = {key for key in model.state_dict() if not key.endswith(("embed_positions.weight", "position_ids"))}
     assert set(ours.state_dict()) == expected
+
+
+def test_a_causal_bert_whose_class_is_not_named(tmp_path):
+    model = made(transformers.BertLMHeadModel, BertConfig(**SIZES, is_decoder=True))
+    convert(save(model, tmp_path / "old", architectures="missing"), tmp_path / "new", verify=True)
+    ours = assert_same(tmp_path / "new", model.state_dict())
+    assert type(ours).__name__ == "BertLMHeadModel" and ours.config.is_decoder
 
 
 @pytest.mark.parametrize(
