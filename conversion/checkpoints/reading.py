@@ -130,7 +130,9 @@ def read_checkpoint(
         plan=plan,
         make_config=partial(make_config, files.config, written.base, fields),
         make_tokenizer=lambda config: parts.make_tokenizer(config, left_open, starts_anew),
-        check_values=partial(_check_values, source, plan, found, fields, files.config),
+        check_values=partial(
+            _check_values, source, plan, found, {**found.fields, **parts.fields, **fields}, files.config
+        ),
         note=written.note and written.note.format(title=title),
         ignored_settings=parts.ignored,
         rows=rows,

@@ -78,6 +78,7 @@ WORD_FIELDS = ("model_type", "architectures", "model")
 RELATIVE_FIELDS = ("use_relative_position", "max_relative_position")
 FIELDS = (*WORD_FIELDS, *RELATIVE_FIELDS, "is_decoder", "application")  # all that are signs
 DECODERS = ("ForCausalLM", "LMHeadModel")  # the ends of the names of classes that may have any mask
+WITHOUT_TASK = (*DECODERS, "ForMaskedLM", "ForPreTraining", "Model")  # those of classes that SimBERT is saved in
 
 
 @dataclass(frozen=True)
@@ -277,7 +278,8 @@ def _decoder_sign(config: Mapping[str, object], families: Collection[str]) -> li
     """Return what transformers' fields say of the mask. They have no field for UniLM's, which Sim and SimBERT have."""
     decodes, named = config.get("is_decoder"), architecture_of(config)
     prefix = config.get("prefix_lm") if config.get("model_type") not in ("bert", "nezha") else None
-    hidden = (UNILM,) if prefix is None and {"sim", "simbert"} & set(families) else ()
+    may_be_sim = {"sim", "simbert"} & set(families) and (named is None or named.endswith(WITHOUT_TASK))
+    hidden = (UNILM,) if prefix is None and may_be_sim else ()
     if prefix:
         return [Sign("its configuration says that it reads a prefix (prefix_lm)", masks=(UNILM,))]
     if decodes:

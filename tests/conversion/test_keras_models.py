@@ -172,8 +172,9 @@ def test_the_bare_model_is_written_as_save_pretrained_writes_it(output, tmp_path
     assert ours.keys() == saved.keys() and all(torch.equal(ours[key], saved[key]) for key in ours)
 
 
-def test_computed_positions_are_dropped_and_reported(output, tmp_path):
-    report = convert(legacy_folder(tmp_path, "wonezha", HDF5), output)
+@pytest.mark.parametrize("target", [None, "roformer"])
+def test_computed_positions_are_dropped_and_reported(target, output, tmp_path):
+    report = convert(legacy_folder(tmp_path, "wonezha", HDF5), output, as_family=target, verify=True)
     assert report.family == "WoNEZHA" and "relative positions" in report.sign
     assert report.extras == {"relative positions, which are computed": ["bert/embeddings/relative_position_embeddings"]}
 

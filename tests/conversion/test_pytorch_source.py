@@ -488,6 +488,12 @@ def test_simbert(has_language_model, tmp_path):
     assert convert(tmp_path / "new", tmp_path / "again", verify=True).family == "SimBERT"
 
 
+def test_the_name_of_a_simbert_does_not_remove_a_task_head(tmp_path):
+    model = made(transformers.BertForSequenceClassification, BertConfig(**SIZES, num_labels=3))
+    convert(save(model, tmp_path / "simbert-lcqmc"), tmp_path / "new", verify=True)
+    assert type(assert_same(tmp_path / "new", model.state_dict())) is transformers.BertForSequenceClassification
+
+
 def test_a_bert_that_may_be_a_simbert_says_so(tmp_path):
     _, folder = save_simbert(tmp_path / "old")
     report = convert(folder, tmp_path / "new", verify=True)
