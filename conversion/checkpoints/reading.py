@@ -16,7 +16,7 @@ from typing import Any
 from modeling_roformer.model_cards.kinds import KINDS, kind_of
 
 from ..errors import CheckpointError
-from ..families import roformer_v2, simbert, wobert, wonezha
+from ..families import roformer_gpt, roformer_v1, roformer_v2, simbert, wobert, wonezha
 from ..families.detection import Detection, Sign, detect
 from ..families.family import BIDIRECTIONAL, CAUSAL, MASKS, RELATIVE, ROTARY, UNILM, Family
 from ..families.registry import AUTO
@@ -93,6 +93,8 @@ def read_checkpoint(
     parts = pytorch_parts(files) if is_keys else original_parts(files)
     detection = _detect(source, task, parts, name, family)
     found, starts_anew = detection.family, target is not None
+    if found is roformer_gpt.FAMILY and not (parts.architecture or "ForCausalLM").endswith("ForCausalLM"):
+        found = roformer_v1.FAMILY  # a decoder with another head has no prompts
     is_saved_class = is_keys or (parts.exported_as is not None and not _is_another_model(task, parts, family))
     is_saved_class &= not starts_anew
     written = _written_as(found, parts, target, is_saved_class, where)
@@ -350,7 +352,8 @@ def _match_keys(
         if found.name == "sim" and mask == UNILM and "prefix_lm" not in stated:  # a field of this package
             architecture = architecture.replace("ForMaskedLM", "ForCausalLM")
     elif written.base == "nezha":
-        fields["add_pooling_layer"] = stated.get("add_pooling_layer", has_pooler)
+        keeps_pooler = has_pooler and not architecture.endswith("ForMaskedLM")
+        fields["add_pooling_layer"] = stated.get("add_pooling_layer", keeps_pooler)
     fields["architectures"] = [architecture]
     config = make_config(parts.config, written.base, fields)
     if max(parts.vocabulary.ids.values()) >= config.vocab_size:

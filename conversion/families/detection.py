@@ -138,14 +138,19 @@ def detect(
     structure = _structure(variables, config, source, is_keras, is_pytorch)
     stated = [] if mask is None else [Sign(f"its layers have {MASKS[mask]}", masks=(mask,), level=Level.LAYERS)]
     stated += _application_sign(config, config_file)
-    described = [*_decoder_sign(config, structure.families), *_words_of(config), *key_signs]
+    described = [*_decoder_sign(config, structure.families, requested), *_words_of(config), *key_signs]
     signs = [*stated, *described, *_words(name, WORDS, f"its name, {name}, says", Level.NAME)]
     families, asked = structure.families, FAMILIES.get(requested)
     has_one_position = len({FAMILIES[family].positions for family in families}) == 1
 
     def contradiction(sign: Sign, other: str) -> CheckpointError:
         told = [each for each in signs if each.level < Level.REQUEST or each is sign]
-        options = dict.fromkeys(each.family for each in _candidates(families) if _fits(each, told))
+        convertible = (
+            each
+            for each in _candidates(families)
+            if each.masks == FAMILIES[each.family].mask or FAMILIES[each.family].base == "roformer"
+        )
+        options = dict.fromkeys(each.family for each in convertible if _fits(each, told))
         options = options or (has_one_position and families)
         use = f"use {' or '.join(f'--family {family}' for family in options)}, or " if options else ""
         remedy = "rename the folder or archive" if sign.level is Level.NAME else f"correct {config_file.name}"
@@ -274,12 +279,15 @@ def _application_sign(config: Mapping[str, object], config_file: Path) -> list[S
     return [Sign(f'its configuration says {MASKS[mask]} ("application": "{application}")', masks=(mask,))]
 
 
-def _decoder_sign(config: Mapping[str, object], families: Collection[str]) -> list[Sign]:
-    """Return what transformers' fields say of the mask. They have no field for UniLM's, which Sim and SimBERT have."""
+def _decoder_sign(config: Mapping[str, object], families: Collection[str], requested: str) -> list[Sign]:
+    """Return what transformers' fields say of the mask. They have no field for UniLM's, which Sim and SimBERT have.
+
+    A class of BERT that the configuration names is a SimBERT's only on request.
+    """
     decodes, named = config.get("is_decoder"), architecture_of(config)
     prefix = config.get("prefix_lm") if config.get("model_type") not in ("bert", "nezha") else None
-    may_be_sim = {"sim", "simbert"} & set(families) and (named is None or named.endswith(WITHOUT_TASK))
-    hidden = (UNILM,) if prefix is None and may_be_sim else ()
+    may_be_sim = "sim" in families or ("simbert" in families and (named is None or requested == "simbert"))
+    hidden = (UNILM,) if prefix is None and may_be_sim and (named is None or named.endswith(WITHOUT_TASK)) else ()
     if prefix:
         return [Sign("its configuration says that it reads a prefix (prefix_lm)", masks=(UNILM,))]
     if decodes:

@@ -488,10 +488,19 @@ def test_simbert(has_language_model, tmp_path):
     assert convert(tmp_path / "new", tmp_path / "again", verify=True).family == "SimBERT"
 
 
-def test_the_name_of_a_simbert_does_not_remove_a_task_head(tmp_path):
-    model = made(transformers.BertForSequenceClassification, BertConfig(**SIZES, num_labels=3))
+@pytest.mark.parametrize("kind", [transformers.BertForSequenceClassification, transformers.BertForPreTraining])
+def test_the_name_of_a_simbert_does_not_change_a_class_that_is_named(kind, tmp_path):
+    model = made(kind, BertConfig(**SIZES, num_labels=3))
     convert(save(model, tmp_path / "simbert-lcqmc"), tmp_path / "new", verify=True)
-    assert type(assert_same(tmp_path / "new", model.state_dict())) is transformers.BertForSequenceClassification
+    assert type(assert_same(tmp_path / "new", model.state_dict())) is kind
+
+
+def test_a_decoder_that_generates_nothing_keeps_the_end_of_texts(tmp_path):
+    model = made(modeling_roformer.RoFormerForSequenceClassification, RoFormerConfig(**SIZES, is_decoder=True))
+    folder = save(model, tmp_path / "old")
+    (folder / "tokenizer_config.json").unlink()
+    convert(folder, tmp_path / "new", verify=True)
+    assert AutoTokenizer.from_pretrained(tmp_path / "new").add_sep_token
 
 
 def test_a_bert_that_may_be_a_simbert_says_so(tmp_path):
