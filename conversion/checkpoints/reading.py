@@ -93,10 +93,11 @@ def read_checkpoint(
     parts = pytorch_parts(files) if is_keys else original_parts(files)
     detection = _detect(source, task, parts, name, family)
     found, starts_anew = detection.family, target is not None
-    if found is roformer_gpt.FAMILY and not (parts.architecture or "ForCausalLM").endswith("ForCausalLM"):
-        found = roformer_v1.FAMILY  # a decoder with another head has no prompts
     is_saved_class = is_keys or (parts.exported_as is not None and not _is_another_model(task, parts, family))
     is_saved_class &= not starts_anew
+    named = parts.architecture if is_saved_class else None
+    if found is roformer_gpt.FAMILY and named is not None and not named.endswith("ForCausalLM"):
+        found = roformer_v1.FAMILY  # a decoder with another head has no prompts
     written = _written_as(found, parts, target, is_saved_class, where)
     mask = detection.mask
     if starts_anew and task.mask is None and mask == found.mask and "application" not in parts.all_fields:

@@ -5,6 +5,7 @@ import json
 import math
 import os
 
+import matplotlib
 import numpy as np
 import pytest
 from fontTools.fontBuilder import FontBuilder
@@ -62,7 +63,10 @@ def test_one_class_for_all_is_told(found, capsys):
 
 @pytest.fixture
 def chinese_font(tmp_path, monkeypatch):
-    """Install a font that has the characters of the names, as squares, and return its family."""
+    """Install a font that has the characters of the names, as squares, beside matplotlib's own, and return its family.
+
+    The fonts of the machine, which may have them too, are hidden.
+    """
     characters = sorted({*"".join(NAMES)})
     glyphs = [".notdef", *(f"uni{ord(character):X}" for character in characters)]
     pen = TTGlyphPen(None)
@@ -77,7 +81,8 @@ def chinese_font(tmp_path, monkeypatch):
     builder.setupOS2(usWeightClass=400)
     builder.setupPost()
     builder.save(tmp_path / "squares.ttf")
-    monkeypatch.setattr(font_manager.fontManager, "ttflist", [*font_manager.fontManager.ttflist])
+    own = [font for font in font_manager.fontManager.ttflist if matplotlib.get_data_path() in font.fname]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
     font_manager.fontManager.addfont(tmp_path / "squares.ttf")
     return "Squares"
 
