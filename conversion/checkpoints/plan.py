@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -94,10 +94,7 @@ def make_plan(
             f"{source.path} has no tensor {missing[0]}{more} of {architecture}{needs}; {another_class(config_file)}"
         )
     order = {entry.name: number for number, entry in enumerate(source.in_file_order())}
-    used = [
-        Weight(wanted[variable].key, name, wanted[variable].shape, wanted[variable].transpose)
-        for variable, name in tensors.items()
-    ]
+    used = [replace(wanted[variable], variable=name) for variable, name in tensors.items()]
     return Plan(sorted(used, key=lambda weight: order[weight.variable]), extras, copies)
 
 

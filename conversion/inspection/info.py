@@ -110,7 +110,7 @@ def _fetch(
             metadata = api.get_safetensors_metadata(repo_id, revision=revision)
     except (NotASafetensorsRepoError, SafetensorsParsingError) as error:
         return sizes, {}, [sentence_of(error)]
-    except Exception as error:
+    except Exception as error:  # of huggingface_hub, of its HTTP library, and of the system; all become a HubError
         consequence = f"{repo_id} is not a folder here, and could not be looked up on the Hub"
         raise hub_error(error, consequence, token) from None
     headers = [file.tensors for file in metadata.files_metadata.values()]
