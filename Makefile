@@ -6,7 +6,7 @@ PYTHON ?= python3
 # A file of pinned versions; CONSTRAINTS=/dev/null installs the newest version of every dependency.
 CONSTRAINTS ?= constraints.txt
 # The extras that are tested.
-EXTRAS := train,keras,sentence-transformers,retrieval,export,embed
+EXTRAS := train,keras,sentence-transformers,retrieval,export,embed,predict
 
 VENV := .venv
 # Stamp files, one for each set of extras and groups that is installed.
