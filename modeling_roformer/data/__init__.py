@@ -1,8 +1,9 @@
 """Reading of texts and tables: the files of a corpus or a data set, their rows, and the texts in them.
 
 `files.py` finds files, `formats.py` has their formats, `reader.py` alone opens them, `batches.py` has their rows,
-`values.py` makes texts of values, `texts.py` streams the texts of a corpus, `data_sets.py` makes a `datasets.Dataset`,
-and `code_digest.py` tells its caches whose code made them.
+`values.py` makes texts of values, `sources.py` opens several files and data sets, `texts.py` streams the texts of a
+corpus and `records.py` whole rows, `data_sets.py` makes a `datasets.Dataset`, and `code_digest.py` tells its caches
+whose code made them.
 """
 
 from .batches import Batch

@@ -51,6 +51,14 @@ class Batch(ABC):
             DataError: a row has no such column, or cannot be parsed.
         """
 
+    @abstractmethod
+    def records(self) -> Iterator[tuple[int, dict]]:
+        """Yield the number and all columns of each row, as they are stored.
+
+        Raises:
+            DataError: a row cannot be parsed, or is not an object.
+        """
+
     def place(self, row: int) -> str:
         """Return the name of a row in errors."""
         return f"{self.source}, {self.unit} {row}"
@@ -90,6 +98,10 @@ class TextBatch(LineBatch):
             if column != TEXT_COLUMN:
                 raise DataError(f"{self.source} is a text file, without a column {column!r}{_advice(option)}")
         return ((number, [line] * len(columns)) for number, line in self.lines())
+
+    def records(self) -> Iterator[tuple[int, dict]]:
+        """Yield each line."""
+        return ((number, {TEXT_COLUMN: line}) for number, line in self.lines())
 
 
 @dataclass(frozen=True)
@@ -178,6 +190,11 @@ class TableBatch(Batch):
             values.append(column_values)
         for number, row in enumerate(zip(*values, strict=True), self.first_row):
             yield number, [*row]
+
+    def records(self) -> Iterator[tuple[int, dict]]:
+        """Yield the columns of each row that were read. A class id is the name of its class."""
+        names = [*self.table]
+        return ((number, dict(zip(names, values, strict=True))) for number, values in self.rows(names))
 
     def column(self, name: str) -> list:
         """Return the values of one of the columns that were read, as they are stored."""

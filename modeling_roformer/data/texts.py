@@ -7,10 +7,9 @@ from functools import cached_property
 from pathlib import Path
 
 from .batches import Batch, DocumentBatch, TextBatch
-from .errors import DataError
-from .files import find_files, may_be_on_hub
 from .reader import as_document, check_sample_by, data_set_batches, read_batches
-from .values import has_lone_surrogate, has_text, text_of
+from .sources import Sources, checked_id, is_pipe
+from .values import has_text, text_of
 
 OPTIONS = ("--field", "--id-field")  # options that name the columns, for errors
 
@@ -72,48 +71,27 @@ class Texts:
     @property
     def pipes(self) -> list[Path]:
         """Sources that can be read only once."""
-        return [place for place, _ in self._opened if _is_pipe(place)]
+        return self._sources.pipes
 
     def checked_size(self) -> float:
         """Read the first rows of each source but a pipe, which checks them, and return the size of all in bytes."""
-        for place, name in self._opened:
-            if not _is_pipe(place):
+        for place, name in self._sources.opened:
+            if not is_pipe(place):
                 for batch in self._batches(place):
                     next(self._rows(batch, name), None)
                     break
-        return sum(place.stat().st_size if isinstance(place, Path) else place.data.nbytes for place, _ in self._opened)
+        return self._sources.size()
 
     def __iter__(self) -> Iterator[Text]:
-        for place, name in self._opened:
+        for place, name in self._sources.opened:
             batches = self._batches(place)
             for batch in as_document(batches) if self.sample_by == "document" else batches:
                 yield from self._rows(batch, name)
                 self.consumed += batch.consumed
 
     @cached_property
-    def _opened(self) -> list[tuple]:
-        """Files and data sets, with their names in ids."""
-        opened: list[tuple] = []
-        files: dict[str, Path] = {}  # by their names in ids
-        seen: set[Path] = set()
-        for source, short in zip(self.sources, source_names(self.sources), strict=True):
-            if may_be_on_hub(source):
-                from .data_sets import load_from_hub
-
-                opened.append((load_from_hub(source), short))
-                continue
-            for path in find_files([source]):
-                if path.resolve() in seen:
-                    continue
-                name = (Path(short) / path.relative_to(source)).as_posix()
-                if name in files:
-                    raise DataError(
-                        f"{files[name]} and {path} would both be called {name} in ids: name a folder that has both"
-                    )
-                files[name] = path
-                seen.add(path.resolve())
-                opened.append((path, name))
-        return opened
+    def _sources(self) -> Sources:
+        return Sources(self.sources)
 
     def _batches(self, place) -> Iterator[Batch]:
         if isinstance(place, Path):
@@ -133,29 +111,6 @@ class Texts:
         for number, [value, id_] in batch.rows([self.field, self.id_field], OPTIONS):
             text = text_of(value, batch, number, self.field)
             if has_text(text):
-                yield _checked_id(id_, batch.where(number, self.id_field)), text
+                yield checked_id(id_, batch.where(number, self.id_field)), text
             else:
                 yield f"{name}:{number}", None
-
-
-def _is_pipe(place) -> bool:
-    return isinstance(place, Path) and not place.is_file()
-
-
-def _checked_id(value: object, where: str) -> str:
-    is_id = isinstance(value, (str, int)) and not isinstance(value, bool) and value != ""
-    if not is_id or has_lone_surrogate(str(value)):
-        raise DataError(f"{where}: {value!r}; expected a string in UTF-8, or an integer, as id")
-    return str(value)
-
-
-def source_names(sources: Sequence[str]) -> list[str]:
-    """Return a name for each source, a file, a folder or a data set, without the folders of the user's machine.
-
-    A relative path is its own name, and an absolute one its last part. That of the current folder is empty.
-
-    >>> source_names(["laws/new.txt", "/home/me/texts/a.txt"])
-    ['laws/new.txt', 'a.txt']
-    """
-    paths = map(Path, sources)
-    return [path.name if path.is_absolute() or ".." in path.parts else "/".join(path.parts) for path in paths]

@@ -14,7 +14,8 @@ from pathlib import Path
 from rich.table import Table
 
 from modeling_roformer.data.code_digest import code_digest
-from modeling_roformer.data.texts import Texts, source_names
+from modeling_roformer.data.sources import source_names
+from modeling_roformer.data.texts import Texts
 from modeling_roformer.files import write_whole
 from modeling_roformer.files.lock import only_writer
 from modeling_roformer.output.console import summary_table

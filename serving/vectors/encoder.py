@@ -1,6 +1,5 @@
 """Vectors of texts from the hidden states of a saved model."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,38 +11,33 @@ from modeling_roformer.output.console import no_transformers_bar, no_warnings
 from modeling_roformer.output.device import device_of
 from modeling_roformer.saved_fields import MODEL_TYPES
 
+from ..batches import BATCH_TOKENS, run_in_batches, without_onednn
+from ..chunks import chunks_of
 from ..errors import ServingError
-from ..model_folder import TOKENIZER_FILES, load_whole, named_when_unreadable, read_model_folder
+from ..model_folder import load_whole, named_when_unreadable, read_model_folder
+from ..model_identity import digest_of_files, model_files
 from ..pooling import MODULES, PROMPTS, TRANSFORMER, check_model, length_of_older_versions, modules_of, pooling_of
 from ..prompts import prompt_length, prompts_of
 
 if TYPE_CHECKING:
     import torch
 
-BATCH_TOKENS = 16_384
 # Upper bound of the default length in tokens, so that a very long text does not exhaust memory. It is a constant,
 # because vectors must not depend on the machine.
 MAX_LENGTH = 8192
-# In the RuntimeErrors of torch for a CPU and for MPS; CUDA and XPU have a type of their own.
-_OUT_OF_MEMORY = ("you tried to allocate", "MPS backend out of memory")
 _TEXTS_PER_CALL = 256  # texts tokenized in a call: their ids are Python lists for a moment
-# Files of a saved model that determine its vectors, and those of sentence-transformers, which it reads with modules.
-_MODEL_FILES = ("config.json", *TOKENIZER_FILES, "tokenizer_config.json", "*.safetensors", "*.bin")
+# Files of sentence-transformers, which it reads with modules.
 _LIBRARY_FILES = (MODULES, PROMPTS, TRANSFORMER)
 
 
 def model_identity(directory: str | Path) -> str:
     """Return the SHA-256 of the files of a model that determine its vectors: configuration, tokenizer, weights, and
     the modules of sentence-transformers with their settings."""
-    digest, folder = hashlib.sha256(), check_model(directory)
-    files = {path for pattern in _MODEL_FILES for path in folder.glob(pattern)}
+    folder = check_model(directory)
+    files = set(model_files(folder))
     for _, place in modules_of(folder)[1:]:
         files |= {*(folder / name for name in _LIBRARY_FILES), *(folder / place).glob("*")}
-    for path in sorted(path for path in files if path.is_file()):
-        digest.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode())
-        with open(path, "rb") as file:
-            hashlib.file_digest(file, lambda: digest)
-    return digest.hexdigest()
+    return digest_of_files(folder, files)
 
 
 @dataclass(frozen=True)
@@ -205,21 +199,12 @@ class TextEncoder:
     def _chunks(self, ids: Sequence[str], texts: Sequence[str], prompt_ids: list[int], length: int) -> Rows:
         rows = Rows([], [], [], 0, [], length)
         for id_, text in zip(ids, texts, strict=True):
-            # One text at a time: the offsets of its tokens are Python objects.
-            encoding = self._encode(
-                [text],
-                truncation=True,
-                max_length=self.max_length - len(prompt_ids),
-                stride=self.overlap,
-                return_overflowing_tokens=True,
-                return_offsets_mapping=True,
-            )
-            chunks = zip(encoding["input_ids"], encoding["offset_mapping"], strict=True)
-            for number, (row, offsets) in enumerate(chunks, 1):
-                places = [(start, end) for start, end in offsets if start < end]  # without special tokens
+            chunks = chunks_of(self.tokenizer, text, self.max_length - len(prompt_ids), self.overlap)
+            for number, chunk in enumerate(chunks, 1):
+                row, offsets, places = chunk.ids, chunk.offsets, chunk.places
                 rows.ids.append(id_)
-                rows.texts.append(text[places[0][0] : places[-1][1]] if places else text)
-                first = next((i for i, (start, end) in enumerate(offsets) if start < end), len(row) - 1)
+                rows.texts.append(text[offsets[places[0]][0] : offsets[places[-1]][1]] if places else text)
+                first = places[0] if places else len(row) - 1
                 rows.tokens.append(np.array([*row[:first], *prompt_ids, *row[first:]], dtype=np.int32))
                 rows.chunks.append(number)
         return rows
@@ -236,33 +221,15 @@ class TextEncoder:
 
         ids = rows.tokens
         vectors = torch.empty(len(ids), self.width, device=self.device)
-        # In float32 only gelu would use oneDNN, without a gain, and its cache of 1,024 shapes takes 100 MB.
-        before = torch.backends.mkldnn.enabled
-        torch.backends.mkldnn.enabled = before and self.model.dtype != torch.float32
-        order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))  # batches of similar lengths, the longest first
-        start = 0
-        try:
-            with torch.inference_mode():
-                while start < len(order):
-                    longest = len(ids[order[start]])
-                    batch = order[start : start + max(1, self.batch_tokens // longest)]
-                    try:
-                        pooled = self._pooled([ids[i] for i in batch], rows.prompt_length)
-                    except RuntimeError as error:
-                        if not is_out_of_memory(error):
-                            raise
-                        if len(batch) == 1:
-                            raise ServingError(
-                                f"the text {rows.names[batch[0]]} with {longest:,} tokens does not fit in the memory "
-                                f"of {self.device}, even without others: set a smaller --max-length, or split texts "
-                                "with --chunk (a smaller --batch-tokens does not help)"
-                            ) from None
-                        self.batch_tokens = len(batch) * longest // 2
-                        continue
-                    vectors[torch.tensor(batch, device=self.device)] = pooled
-                    start += len(batch)
-        finally:
-            torch.backends.mkldnn.enabled = before
+
+        def compute(batch: list[int]) -> None:
+            pooled = self._pooled([ids[place] for place in batch], rows.prompt_length)
+            vectors[torch.tensor(batch, device=self.device)] = pooled
+
+        with without_onednn(self.model.dtype):
+            self.batch_tokens = run_in_batches(
+                [len(row) for row in ids], self.batch_tokens, compute, lambda place: rows.names[place], self.device
+            )
         return vectors.cpu().numpy()
 
     def _pooled(self, batch: Sequence[np.ndarray], prompt_length: int) -> "torch.Tensor":
@@ -274,13 +241,6 @@ class TextEncoder:
         mask = pad_sequence([torch.ones(len(row), dtype=torch.long) for row in batch], True)
         ids, mask = ids.to(self.device), mask.to(self.device)
         return self._vectors(self.model(ids, attention_mask=mask), ids, mask, prompt_length)
-
-
-def is_out_of_memory(error: RuntimeError) -> bool:
-    """Return whether torch raised an error because memory ran out: that of an accelerator, or of the CPU."""
-    import torch
-
-    return isinstance(error, torch.OutOfMemoryError) or any(sentence in str(error) for sentence in _OUT_OF_MEMORY)
 
 
 def check_finite(vectors: np.ndarray, names: Sequence[str], remedy: str) -> None:
