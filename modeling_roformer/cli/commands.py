@@ -194,6 +194,59 @@ def vocab_init(
 
 
 @app.command()
+def predict(
+    directory: SavedModel,
+    files: Annotated[list[str], Argument(help="Text, JSON Lines, CSV, TSV, .gz, Parquet, folders, data sets.")],
+    output: Annotated[Path, Option(metavar="FILE", help="File to write: .jsonl, .csv or .parquet.")],
+    field: Annotated[str | None, Option("--field", "--text", help="Field or column with the text: text.")] = None,
+    text_pair: Annotated[str | None, Option(help="Column with the second text of a pair.")] = None,
+    question: Annotated[str | None, Option(help="Column with the question: question.")] = None,
+    context: Annotated[str | None, Option(help="Column with the text that has the answer: context.")] = None,
+    id_field: Annotated[str | None, Option(help="Field or column with the id; by default file and line.")] = None,
+    sample_by: Annotated[str, Option(help="What is a row of a text file: line or document, the whole file.")] = "line",
+    all_scores: Annotated[bool, Option("--all-scores", help="Add the scores of all classes.")] = False,
+    top_k: Annotated[int | None, Option(min=1, help="Add this number of words for each mask.")] = None,
+    threshold: Annotated[float | None, Option(help="Minimum score of a class.")] = None,
+    max_length: Annotated[
+        int | None, Option(min=1, help="Maximum tokens; by default the model's, at most 8192.")
+    ] = None,
+    chunk: Annotated[int | None, Option(min=1, help="Split texts into chunks of at most this many tokens.")] = None,
+    overlap: Annotated[int | None, Option(min=0, help="Tokens that two neighbouring chunks share.")] = None,
+    strict: Annotated[bool, Option("--strict", help="Stop at a row without a text, or one that is refused.")] = False,
+    dtype: Annotated[str, Option(help="dtype of the model: float32, bfloat16 or float16.")] = "float32",
+    batch_tokens: Annotated[int, Option(min=1, help="Tokens per batch.")] = 16_384,
+    device: Device = None,
+    force: ForceFile = False,
+) -> None:
+    """Write the predictions of a model for each row of files: classes, entities, answers, triplets or masks. The same
+    command resumes where it was stopped. Extra: predict."""
+    from modeling_roformer.serving.prediction import predict as predict_rows
+
+    texts = {"field": field, "text_pair": text_pair, "question": question, "context": context}
+    report = predict_rows(
+        directory,
+        files,
+        output,
+        columns={name: column for name, column in texts.items() if column is not None},
+        id_field=id_field,
+        sample_by=sample_by,
+        all_scores=all_scores,
+        top_k=top_k,
+        threshold=threshold,
+        max_length=max_length,
+        chunk=chunk,
+        overlap=overlap,
+        strict=strict,
+        dtype=dtype,
+        batch_tokens=batch_tokens,
+        device=device,
+        force=force,
+        progress=True,
+    )
+    stdout.print(report.table())
+
+
+@app.command()
 def embed(
     directory: SavedModel,
     texts: Annotated[list[str], Argument(help="Text, JSON Lines, CSV, TSV, .gz, Parquet, folders, data sets.")],

@@ -8,28 +8,18 @@ import torch
 
 from modeling_roformer.output.device import device_of
 from modeling_roformer.registration import registered_transformers
-from modeling_roformer.triplet_matching import AutoModelForTripletMatching
 
 from ..errors import ServingError
 from ..model_folder import load_whole, named_when_unreadable
 from ..prompts import prompts_of
 from ..sentence_vectors import SentenceVectors
+from ..task_model import auto_class
 from .model_info import MAX_LENGTH, ModelInfo, model_info_of
 
 # Maximum characters of a text per token that is read: English has about 5, Chinese 2. Longer texts are refused
 # untokenized.
 CHARACTERS_PER_TOKEN = 8
 MAX_LINES = 64
-
-_AUTO_CLASSES = {
-    "fill-mask": "AutoModelForMaskedLM",
-    "feature-extraction": "AutoModel",
-    "text-classification": "AutoModelForSequenceClassification",
-    "token-classification": "AutoModelForTokenClassification",
-    "question-answering": "AutoModelForQuestionAnswering",
-    "text-generation": "AutoModelForCausalLM",
-    "translation": "AutoModelForSeq2SeqLM",
-}
 
 
 @dataclass(frozen=True)
@@ -64,20 +54,13 @@ class ServedModel:
             self.tokenizer = registered_transformers.AutoTokenizer.from_pretrained(folder)
         # Vectors of a BERT do not need its pooler.
         unused = ("pooler.",) if self.info.task == "feature-extraction" else ()
-        self.model = load_whole(self._auto_class(), folder, unused).eval()
+        self.model = load_whole(auto_class(self.info.task, "write" in self.info.tabs), folder, unused).eval()
         self.model.to(device_of())
         limits = max_length, self.info.positions or max_length, self.tokenizer.model_max_length
         self.longest: int = min(limits)
         self.longest_text: int = CHARACTERS_PER_TOKEN * max_length
         self.is_matcher: bool = hasattr(self.model, "triplet_loss")
         self._folder = folder
-
-    def _auto_class(self):
-        if self.info.task != "sentence-similarity":
-            return getattr(registered_transformers, _AUTO_CLASSES[self.info.task])
-        return (
-            registered_transformers.AutoModelForCausalLM if "write" in self.info.tabs else AutoModelForTripletMatching
-        )
 
     @cached_property
     def sentence_vectors(self) -> SentenceVectors:

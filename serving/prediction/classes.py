@@ -1,0 +1,77 @@
+"""Classes of texts: one, several, or numbers."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from .heads import Head, Item, Result, rounded
+
+
+class ClassHead(Head):
+    """Sequence classification, with the function that transformers' pipeline applies to the logits.
+
+    The result of a text in chunks is the mean of theirs, weighted by the tokens that are new in each.
+    """
+
+    texts = {"field": "text"}
+    takes = frozenset({"chunk", "overlap", "all_scores", "threshold"})
+
+    def __init__(self, loaded, options):
+        if "text_pair" in options.texts:
+            self.texts = {"field": "text", "text_pair": ""}
+            self.takes = self.takes - {"chunk", "overlap"}
+        config = loaded.model.config
+        self.names: list[str] = [config.id2label[number] for number in range(config.num_labels)]
+        self.is_number = config.problem_type == "regression"
+        self.has_several = config.problem_type == "multi_label_classification"
+        if self.is_number:
+            self.takes = self.takes - {"all_scores", "threshold"}
+            self.columns = ("predicted",)
+        elif options.all_scores:
+            self.columns = ("predicted", "score", "scores")
+        super().__init__(loaded, options)
+
+    def kind(self) -> str:
+        """Return the name of the head in messages."""
+        what = "numbers" if self.is_number else "several classes" if self.has_several else "one class"
+        return f"a classifier of {'pairs of texts' if len(self.texts) > 1 else 'texts'} with {what}"
+
+    def items(self, texts: Sequence[str]) -> list[Item]:
+        """Return the text, the pair, or the chunks of the text."""
+        return [self.encoded(*texts)] if len(texts) > 1 else self.chunks(texts[0])
+
+    def outputs(self, items: Sequence[Item]) -> list[np.ndarray]:
+        """Return the probabilities of each item, in float64 of shape (classes,), or its numbers."""
+        logits = self.model(**self.batch(items)).logits.cpu().double()
+        if self.is_number:
+            return [*logits.numpy()]
+        if self.has_several or logits.shape[1] == 1:
+            return [*logits.sigmoid().numpy()]
+        return [*torch.softmax(logits, dim=-1).numpy()]
+
+    def results(self, texts: Sequence[str], items: Sequence[Item], outputs: Sequence[np.ndarray]) -> list[Result]:
+        """Return the best class with its probability, all classes above the threshold, or the number."""
+        overlap = self.options.overlap or 0
+        new = [
+            sum(start < end for start, end in item.facts) - (overlap if place else 0)
+            for place, item in enumerate(items)
+        ]
+        scores = np.average(outputs, axis=0, weights=np.maximum(new, 1))
+        if self.is_number:
+            numbers = [rounded(number) for number in scores]
+            return [{"predicted": numbers[0] if len(numbers) == 1 else numbers}]
+        if self.has_several:
+            least = 0.5 if self.options.threshold is None else self.options.threshold
+            chosen = [place for place in np.argsort(-scores, kind="stable") if scores[place] >= least]
+            result = {
+                "predicted": [self.names[place] for place in chosen],
+                "score": [rounded(scores[place]) for place in chosen],
+            }
+        else:
+            best = int(scores.argmax())
+            is_sure = self.options.threshold is None or scores[best] >= self.options.threshold
+            result = {"predicted": self.names[best] if is_sure else None, "score": rounded(scores[best])}
+        if self.options.all_scores:
+            result["scores"] = {name: rounded(score) for name, score in zip(self.names, scores, strict=True)}
+        return [result]
