@@ -16,6 +16,9 @@ PAGES = {
     path.relative_to(REPOSITORY).as_posix(): path.read_text(encoding="utf-8")
     for path in [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 }
+# English page -> Chinese page.
+CHINESE = {"README.md": "README.zh.md"}
+CHINESE |= {f"docs/{path.name}": f"docs/zh/{path.name}" for path in sorted((REPOSITORY / "docs" / "zh").glob("*.md"))}
 BLOCK = re.compile(
     r"^```(?P<language>\w+)(?: extra=(?P<extra>[\w-]+))?\n(?P<code>.*?)^```(?:\n```text\n(?P<output>.*?)^```)?",
     re.DOTALL | re.MULTILINE,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer.main
 from helpers import pages
-from helpers.pages import PAGES, blocks
+from helpers.pages import CHINESE, PAGES, blocks
 from helpers.paths import REPOSITORY
 from released_table import with_released_table
 
@@ -37,7 +37,7 @@ COMMANDS = commands_of(typer.main.get_command(app))
 TYPED = [line for page in PAGES for block in blocks(page) for line in block.commands]
 
 
-@pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("page", [*PAGES, *CHINESE.values(), "CHANGELOG.md", "CONTRIBUTING.md"])
 def test_links_lead_somewhere(page):
     text = (REPOSITORY / page).read_text(encoding="utf-8")
     for target, _, heading in (link.partition("#") for link in re.findall(r"\]\((?!https?://)([^)]+)\)", text)):
