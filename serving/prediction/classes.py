@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from .heads import Head, Item, Result, rounded
+from .heads import Head, Item, Result, finite, rounded
 
 
 class ClassHead(Head):
@@ -25,6 +25,7 @@ class ClassHead(Head):
         self.names: list[str] = [config.id2label[number] for number in range(config.num_labels)]
         self.is_number = config.problem_type == "regression"
         self.has_several = config.problem_type == "multi_label_classification"
+        self.labels = "numbers" if self.is_number else "several" if self.has_several else "classes"
         if self.is_number:
             self.takes = self.takes - {"all_scores", "threshold"}
             self.columns = ("predicted",)
@@ -43,7 +44,7 @@ class ClassHead(Head):
 
     def outputs(self, items: Sequence[Item]) -> list[np.ndarray]:
         """Return the probabilities of each item, in float64 of shape (classes,), or its numbers."""
-        logits = self.model(**self.batch(items)).logits.cpu().double()
+        logits = finite(self.model(**self.batch(items)).logits)
         if self.is_number:
             return [*logits.numpy()]
         if self.has_several or logits.shape[1] == 1:
@@ -57,21 +58,22 @@ class ClassHead(Head):
             sum(start < end for start, end in item.facts) - (overlap if place else 0)
             for place, item in enumerate(items)
         ]
-        scores = np.average(outputs, axis=0, weights=np.maximum(new, 1))
+        scores = [rounded(score) for score in np.average(outputs, axis=0, weights=np.maximum(new, 1))]
         if self.is_number:
-            numbers = [rounded(number) for number in scores]
-            return [{"predicted": numbers[0] if len(numbers) == 1 else numbers}]
+            return [{"predicted": scores[0] if len(scores) == 1 else scores}]
         if self.has_several:
             least = 0.5 if self.options.threshold is None else self.options.threshold
-            chosen = [place for place in np.argsort(-scores, kind="stable") if scores[place] >= least]
+            chosen = [
+                place for place in np.argsort([-score for score in scores], kind="stable") if scores[place] >= least
+            ]
             result = {
                 "predicted": [self.names[place] for place in chosen],
-                "score": [rounded(scores[place]) for place in chosen],
+                "score": [scores[place] for place in chosen],
             }
         else:
-            best = int(scores.argmax())
+            best = scores.index(max(scores))
             is_sure = self.options.threshold is None or scores[best] >= self.options.threshold
-            result = {"predicted": self.names[best] if is_sure else None, "score": rounded(scores[best])}
+            result = {"predicted": self.names[best] if is_sure else None, "score": scores[best]}
         if self.options.all_scores:
-            result["scores"] = {name: rounded(score) for name, score in zip(self.names, scores, strict=True)}
+            result["scores"] = dict(zip(self.names, scores, strict=True))
         return [result]

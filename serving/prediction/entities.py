@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .heads import Head, Item, Result, rounded
+from .heads import Head, Item, Result, finite, rounded
 
 
 class EntityHead(Head):
@@ -17,6 +17,7 @@ class EntityHead(Head):
     texts = {"field": "text"}
     columns = ("predicted",)
     takes = frozenset({"chunk", "overlap"})
+    labels = "entities"
 
     def kind(self) -> str:
         """Return the name of the head in messages."""
@@ -28,11 +29,11 @@ class EntityHead(Head):
 
     def outputs(self, items: Sequence[Item]) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return the label of each token of each item, and its probability."""
-        probabilities = self.model(**self.batch(items)).logits.cpu().float().softmax(-1)
+        probabilities = finite(self.model(**self.batch(items)).logits).softmax(-1)
         scores, labels = (tensor.numpy() for tensor in probabilities.max(-1))
         lengths = [len(item.inputs["input_ids"][0]) for item in items]
         return [
-            (label[:length].astype(np.int32), score[:length].copy())
+            (label[:length].astype(np.int32), score[:length].astype(np.float32))
             for label, score, length in zip(labels, scores, lengths, strict=True)
         ]
 

@@ -52,12 +52,13 @@ class Head(ABC):
     """A head of a saved model.
 
     `texts` has the names of the texts that it reads, and the columns that have them by default. `columns` has the names
-    of the columns of its results.
+    of the columns of its results. `labels` is the kind of the labels, by which `evaluation.py` compares them.
     """
 
     texts: dict[str, str]
     columns: tuple[str, ...] = ("predicted", "score")
     takes: frozenset[str] = frozenset()  # names of the `Options` that have a meaning besides `max_length` and `texts`
+    labels = "classes"
 
     def __init__(self, loaded: "TaskModel", options: Options):
         self.tokenizer, self.model, self.options = loaded.tokenizer, loaded.model, options
@@ -131,6 +132,16 @@ class Head(ABC):
             raise ServingError(
                 f"overlap is {self.options.overlap}; expected 0 to {room} for chunks of {self.options.chunk} tokens"
             )
+
+
+def finite(logits: torch.Tensor) -> torch.Tensor:
+    """Return logits on the CPU in float64; raise ServingError if one is not finite."""
+    logits = logits.cpu().double()
+    if not logits.isfinite().all():
+        raise ServingError(
+            "an output of the model is not finite: compute with --dtype float32, or check the model's weights"
+        )
+    return logits
 
 
 def rounded(score: float) -> float:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from .heads import Head, Item, Result, rounded
+from .heads import Head, Item, Result, finite, rounded
 
 _MASKS_AT_ONCE = 64  # each needs memory for logits over the whole vocabulary
 
@@ -15,6 +15,7 @@ class MaskHead(Head):
     texts = {"field": "text"}
     columns = ("mask", "predicted", "score")
     takes = frozenset({"top_k"})
+    labels = ""
 
     def __init__(self, loaded, options):
         if options.top_k is not None:
@@ -41,7 +42,7 @@ class MaskHead(Head):
         at_masks = torch.cat([hidden_states[row, item.facts] for row, item in enumerate(items)])
         best = []
         for masks in at_masks.split(_MASKS_AT_ONCE):
-            probabilities = self.model.cls(masks[None])[0].cpu().double().softmax(-1)
+            probabilities = finite(self.model.cls(masks[None])[0]).softmax(-1)
             found = probabilities.topk(min(self.options.top_k or 1, probabilities.shape[-1]))
             best += [
                 [*zip(ids, scores, strict=True)]

@@ -7,7 +7,7 @@ import numpy as np
 from modeling_roformer.triplet_matching import longest_input
 from modeling_roformer.triplet_pipeline import encode_triplet
 
-from .heads import Head, Item, Result, rounded
+from .heads import Head, Item, Result, finite, rounded
 
 
 class TripletHead(Head):
@@ -30,7 +30,7 @@ class TripletHead(Head):
     def outputs(self, items: Sequence[Item]) -> list[np.ndarray]:
         """Return the probabilities of B and C for each triplet, of shape (2,)."""
         inputs = {name: tensor.unflatten(0, (len(items), -1)) for name, tensor in self.batch(items).items()}
-        return [*self.model(**inputs).logits.cpu().double().softmax(-1).numpy()]
+        return [*finite(self.model(**inputs).logits).softmax(-1).numpy()]
 
     def results(self, texts: Sequence[str], items: Sequence[Item], outputs: Sequence[np.ndarray]) -> list[Result]:
         """Return B or C, and its probability."""
