@@ -206,7 +206,17 @@ def predict(
     sample_by: Annotated[str, Option(help="What is a row of a text file: line or document, the whole file.")] = "line",
     all_scores: Annotated[bool, Option("--all-scores", help="Add the scores of all classes.")] = False,
     top_k: Annotated[int | None, Option(min=1, help="Add this number of words for each mask.")] = None,
-    threshold: Annotated[float | None, Option(help="Minimum score of a class.")] = None,
+    label: Annotated[
+        str | None, Option(help="Column with the labels, with which the predictions are compared.")
+    ] = None,
+    label_separator: Annotated[str | None, Option(help="What separates several labels in a text.")] = None,
+    confusion: Annotated[Path | None, Option(metavar="PNG", help="Draw the confusion matrix.")] = None,
+    threshold: Annotated[
+        str | None, Option(metavar="NUMBER|FILE", help="Minimum score of a class, or the file of --tune.")
+    ] = None,
+    tune: Annotated[
+        str | None, Option(metavar="FILE", help="Labelled rows that choose the threshold, and write --threshold FILE.")
+    ] = None,
     max_length: Annotated[
         int | None, Option(min=1, help="Maximum tokens; by default the model's, at most 8192.")
     ] = None,
@@ -232,7 +242,11 @@ def predict(
         sample_by=sample_by,
         all_scores=all_scores,
         top_k=top_k,
+        label=label,
+        label_separator=label_separator,
+        confusion=confusion,
         threshold=threshold,
+        tune=tune,
         max_length=max_length,
         chunk=chunk,
         overlap=overlap,
@@ -244,6 +258,8 @@ def predict(
         progress=True,
     )
     stdout.print(report.table())
+    for table in report.evaluation.tables if report.evaluation else ():
+        stdout.print(table, markup=False)
 
 
 @app.command()

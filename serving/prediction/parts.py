@@ -6,6 +6,7 @@ Each part is a file of JSON Lines. `run.json` has the settings, and for each par
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from modeling_roformer.files import write_whole
@@ -79,6 +80,8 @@ class PartsFolder:
         """Remove the files of this folder, and the folder if nothing else is in it."""
         for path in [*self.path.glob("[0-9]*.jsonl"), *self.path.glob(".*.unfinished"), self.path / _RUN]:
             path.unlink(missing_ok=True)
+        with suppress(OSError):  # it is not empty
+            self.path.rmdir()
 
 
 def _digest(data: bytes) -> str:

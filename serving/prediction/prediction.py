@@ -1,9 +1,9 @@
 """`roformer predict`: predict rows part by part, so that a stopped command resumes, and write them into one file."""
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,6 @@ from modeling_roformer.files.new_file import require_writable
 from modeling_roformer.model_cards.facts import vocabulary_of
 from modeling_roformer.model_cards.usage import makes_sentences, task_of
 from modeling_roformer.output.console import summary_table
-from modeling_roformer.output.device import device_of
 from modeling_roformer.output.progress import byte_progress
 from modeling_roformer.tokenization.vocabulary import has_words
 
@@ -27,20 +26,12 @@ from ..model_folder import read_model_folder
 from ..model_identity import digest_of_files, model_files
 from .output import check_suffix, write_output
 from .parts import PartsFolder
-from .rows import ERROR, ID, Part, json_line, read_parts
+from .predictor import HEADS, Predictor, strict_message
+from .rows import ERROR, read_parts
+from .thresholds import read_threshold, tuned, write_threshold
 
 if TYPE_CHECKING:
-    from .heads import Head
-
-# The Hub's pipeline tag -> module and class of the head.
-_HEADS = {
-    "text-classification": ("classes", "ClassHead"),
-    "token-classification": ("entities", "EntityHead"),
-    "question-answering": ("answers", "AnswerHead"),
-    "sentence-similarity": ("triplets", "TripletHead"),
-    "fill-mask": ("masks", "MaskHead"),
-}
-
+    from .evaluation import Evaluation
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -56,6 +47,8 @@ class PredictReport:
     truncated: int
     kept: int
     seconds: float
+    evaluation: "Evaluation | None" = None
+    threshold: float | None = None
 
     def table(self) -> Table:
         """Return the summary as a rich table."""
@@ -65,9 +58,17 @@ class PredictReport:
             "rows": f"{self.rows:,}" + (f", {self.kept:,} of them kept" if self.kept else ""),
             "errors": f"{self.errors:,} rows; the column {ERROR} says why" if self.errors else None,
             "truncated": f"{self.truncated:,} rows reach the limit (--max-length)" if self.truncated else None,
+            "threshold": None if self.threshold is None else f"{self.threshold:g}",
+            "labels": self._labels(),
             "seconds": f"{self.seconds:.1f}",
         }
         return summary_table(rows)
+
+    def _labels(self) -> str | None:
+        if self.evaluation is None:
+            return None
+        left_out = f", {self.evaluation.left_out:,} left out" if self.evaluation.left_out else ""
+        return f"{self.evaluation.rows:,} rows{left_out}"
 
 
 def predict(
@@ -80,7 +81,11 @@ def predict(
     sample_by: str = "line",
     all_scores: bool = False,
     top_k: int | None = None,
-    threshold: float | None = None,
+    threshold: str | float | None = None,
+    tune: str | Path | None = None,
+    label: str | None = None,
+    label_separator: str | None = None,
+    confusion: str | Path | None = None,
     max_length: int | None = None,
     chunk: int | None = None,
     overlap: int | None = None,
@@ -102,7 +107,13 @@ def predict(
         id_field, sample_by: see `Records`.
         all_scores: add the scores of all classes.
         top_k: add this number of words for each mask.
-        threshold: minimum score of a class; by default 0.5 for several classes, and none for one.
+        threshold: minimum score of a class, or the file of one that `tune` wrote; by default 0.5 for several classes,
+            and none for one.
+        tune: a file of labelled rows, by which the threshold with the largest F1 is chosen; `threshold` is the file
+            to write it to.
+        label: column with the labels, with which the predictions are compared.
+        label_separator: what separates several labels in a text, if they are no lists.
+        confusion: PNG file for the confusion matrix.
         max_length: truncate texts to this number of tokens; by default to what the tokenizer and the model read, at
             most 8,192.
         chunk, overlap: do not truncate texts, but split them into chunks of `chunk` tokens, which share `overlap`
@@ -128,23 +139,39 @@ def predict(
     check_suffix(output)
     if dtype not in DTYPES:
         raise ServingError(f"dtype is {dtype!r}; expected one of {', '.join(DTYPES)}")
-    require_writable(output, force, sources)
+    for written in filter(None, (output, confusion, threshold if tune else None)):
+        require_writable(written, force, [*sources, *filter(None, [tune])])
+    if label is None and (tune or confusion or label_separator):
+        raise ServingError("--tune, --confusion and --label-separator need labels: name their column with --label")
+    if tune and (threshold is None or _is_number(threshold)):
+        raise ServingError("--tune needs --threshold FILE, the file to write the threshold to")
+    if tune and any(os.path.exists(source) and os.path.samefile(source, tune) for source in sources):
+        raise ServingError(f"{tune} is also predicted: a threshold that is chosen on it says nothing about it")
     task = _task(directory)
     records = Records(sources, id_field, sample_by)
     size = records.size()
+    identity = digest_of_files(directory, model_files(directory))
     options = {
         "max_length": max_length,
         "chunk": chunk,
         "overlap": overlap,
         "all_scores": all_scores,
         "top_k": top_k,
-        "threshold": threshold,
+        "threshold": None,
         "texts": columns or {},
     }
-    predictor = _Predictor(directory, task, options, dtype, device, batch_tokens)
+    how = {"dtype": dtype, "device": device, "batch_tokens": batch_tokens}
+    if tune:
+        predictor = Predictor(directory, task, options | {"all_scores": True}, **how)
+        chosen = tuned(predictor, Records([str(tune)], id_field, sample_by), label, label_separator, progress)
+        write_threshold(Path(threshold), *chosen, identity)
+        options["threshold"] = chosen[0]
+    elif threshold is not None:
+        options["threshold"] = read_threshold(str(threshold), identity)
+    predictor = Predictor(directory, task, options, **how)
     parts = PartsFolder(output)
     settings = {
-        "model": digest_of_files(directory, model_files(directory)),
+        "model": identity,
         "files": source_names(sources),
         "id_field": id_field,
         "sample_by": sample_by,
@@ -157,9 +184,13 @@ def predict(
         bar_task = bar.add_task("predicting", total=size)
         kept, names, done = 0, set(), 0
         head = predictor.head
+        if label is not None:
+            from .evaluation import check_labels, evaluate
+
+            check_labels(head, label_separator)
         for part in read_parts(records, head.texts, head.columns):
             if strict and (refused := next((row for row in part.rows if row.error), None)):
-                raise ServingError(_strict(refused.error))
+                raise ServingError(strict_message(refused.error))
             if parts.has(part):
                 kept += len(part.rows)
             else:
@@ -171,10 +202,25 @@ def predict(
         if not names:
             raise ServingError(f"there is no row in {', '.join(sources)}")
         parts.keep_only(names)
+        evaluation = None
+        if label is not None:
+            evaluation = evaluate(head, parts.all_rows(), label, label_separator)
+        if confusion is not None:
+            evaluation.draw_confusion(Path(confusion))
         write_output(parts, output, head.columns)
         totals = {name: sum(record[name] for record in parts.records.values()) for name in ("errors", "truncated")}
         parts.remove()
-    return PredictReport(directory, output, done, **totals, kept=kept, seconds=time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    return PredictReport(
+        directory,
+        output,
+        done,
+        **totals,
+        kept=kept,
+        seconds=seconds,
+        evaluation=evaluation,
+        threshold=options["threshold"],
+    )
 
 
 def _task(folder: Path) -> str:
@@ -182,7 +228,7 @@ def _task(folder: Path) -> str:
     config = read_model_folder(folder)
     word_level = has_words(vocabulary_of(folder))
     task = task_of(config, word_level)
-    if task not in _HEADS or makes_sentences(config, word_level):
+    if task not in HEADS or makes_sentences(config, word_level):
         raise ServingError(
             f"{folder} has no head with predictions for rows of a file, but one for {task}: name a model for classes, "
             "entities, answers, triplets or masks"
@@ -190,71 +236,9 @@ def _task(folder: Path) -> str:
     return task
 
 
-def _strict(sentence: str) -> str:
-    return f"{sentence}; without --strict, such a row has this in the column {ERROR}"
-
-
-class _Predictor:
-    """A model that predicts parts. It is loaded for the first one."""
-
-    def __init__(self, folder: Path, task: str, options: dict, dtype: str, device: str | None, batch_tokens: int):
-        self.folder, self.task, self.options = folder, task, options
-        self.dtype, self.device, self.batch_tokens = dtype, device, batch_tokens
-
-    @cached_property
-    def head(self) -> "Head":
-        """The head of the model."""
-        from importlib import import_module
-
-        from ..task_model import TaskModel
-        from .heads import Options
-
-        module, name = _HEADS[self.task]
-        head_class = getattr(import_module(f".{module}", __package__), name)
-        model = TaskModel(self.folder, self.task, self.dtype, device_of(self.device, ServingError))
-        return head_class(model, Options(**self.options))
-
-    def predict(self, part: Part, strict: bool) -> tuple[bytes, dict[str, int]]:
-        """Return the lines of a part, and its numbers of rows with an error and of truncated ones."""
-        from ..batches import run_in_batches, without_onednn
-
-        head = self.head
-        errors = {place: row.error for place, row in enumerate(part.rows) if row.error}
-        items, owners, counts = [], [], {}
-        for place, row in enumerate(part.rows):
-            if place in errors:
-                continue
-            try:
-                found = head.items(row.texts)
-            except ValueError as error:  # a ServingError too
-                errors[place] = f"{row.place}: {error}"
-                if strict:
-                    raise ServingError(_strict(errors[place])) from None
-                continue
-            items += found
-            owners += [place] * len(found)
-            counts[place] = len(found)
-        outputs: list = [None] * len(items)
-
-        def compute(batch: list[int]) -> None:
-            for place, output in zip(batch, head.outputs([items[place] for place in batch]), strict=True):
-                outputs[place] = output
-
-        lengths = [item.tokens for item in items]
-        device = head.model.device
-        with without_onednn(head.model.dtype):
-            self.batch_tokens = run_in_batches(
-                lengths, self.batch_tokens, compute, lambda place: f"of {part.rows[owners[place]].place}", device
-            )
-        lines, start = [], 0
-        for place, row in enumerate(part.rows):
-            shared = {ID: row.id, **row.kept}
-            if place in errors:
-                lines.append(json_line(shared | {"predicted": None, ERROR: errors[place]}))
-                continue
-            end = start + counts[place]
-            for result in head.results(row.texts, items[start:end], outputs[start:end]):
-                lines.append(json_line(shared | result))
-            start = end
-        truncated = len({owner for owner, item in zip(owners, items, strict=True) if item.truncated})
-        return b"".join(lines), {"errors": len(errors), "truncated": truncated}
+def _is_number(value: object) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True

@@ -10,8 +10,8 @@ from helpers.messages import refused
 from torch.overrides import TorchFunctionMode
 
 import modeling_roformer as package
-from modeling_roformer.serving.errors import ServingError
 from modeling_roformer.serving.answers import MAX_ANSWER_LENGTH
+from modeling_roformer.serving.errors import ServingError
 from modeling_roformer.serving.page.question_answering import answer_question
 from modeling_roformer.serving.page.served_model import ServedModel
 

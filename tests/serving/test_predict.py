@@ -1,0 +1,365 @@
+"""`roformer predict`: results equal those of the pipelines, for every head and after any interruption."""
+
+import csv
+import json
+import os
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+import torch
+from helpers.messages import assert_states, refused
+from helpers.page_models import save
+from helpers.small_texts import TEXTS
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, AutoTokenizer, pipeline
+
+import modeling_roformer as package
+from modeling_roformer.data import DataError
+from modeling_roformer.files.lock import only_writer
+from modeling_roformer.serving.errors import ServingError
+from modeling_roformer.serving.page.question_answering import answer_question
+from modeling_roformer.serving.page.served_model import ServedModel
+from modeling_roformer.serving.prediction import predict, rows
+from modeling_roformer.serving.prediction.predictor import Predictor
+
+NAMES = {0: "好评", 1: "差评", 2: "[一般]"}
+TAGS = {0: "O", 1: "B-PER", 2: "I-PER", 3: "B-LOC", 4: "I-LOC"}
+LONG = "今天天气非常好，我想去公园玩。" * 40
+LABELS = {"id2label": NAMES, "label2id": {name: number for number, name in NAMES.items()}, "initializer_range": 0.3}
+KINDS = {
+    "one": ("RoFormerForSequenceClassification", LABELS),
+    "several": ("RoFormerForSequenceClassification", {**LABELS, "problem_type": "multi_label_classification"}),
+    "number": ("RoFormerForSequenceClassification", {"num_labels": 1, "problem_type": "regression"}),
+    "entities": ("RoFormerForTokenClassification", {"id2label": TAGS, "initializer_range": 0.3}),
+    "answers": ("RoFormerForQuestionAnswering", {"initializer_range": 0.3}),
+    "cross": ("RoFormerForTripletMatching", {"initializer_range": 0.3}),
+    "bi": ("RoFormerForTripletMatching", {"triplet_scorer": "bi", "initializer_range": 0.3}),
+    "masks": ("RoFormerForMaskedLM", {"initializer_range": 0.3}),
+    "decoder": ("RoFormerForCausalLM", {"is_decoder": True}),
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """Return a function from a kind to the folder of a small model."""
+    folder = tmp_path_factory.mktemp("models")
+
+    def model(kind):
+        name, settings = KINDS[kind]
+        return folder / kind if (folder / kind).exists() else save(folder / kind, getattr(package, name), **settings)
+
+    return model
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    monkeypatch.setattr(rows, "PART_ROWS", 4)
+
+
+def json_rows(path):
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def write_rows(path, values):
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in values), encoding="utf-8")
+    return path
+
+
+def with_ends(tokenizer, ids):
+    return [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]
+
+
+@pytest.fixture
+def texts(tmp_path):
+    """Write ten texts of mixed lengths, with a number in each row."""
+    return write_rows(tmp_path / "texts.jsonl", [{"text": text, "n": n} for n, text in enumerate([*TEXTS[:9], LONG])])
+
+
+def run(folder, file, out, **options):
+    predict(folder, file, out, device="cpu", **options)
+    return json_rows(out)
+
+
+@pytest.mark.parametrize("kind", ["one", "several", "number"])
+@pytest.mark.parametrize("batch_tokens", [16, 4096])
+def test_classes_are_those_of_the_pipeline(model, texts, tmp_path, kind, batch_tokens):
+    found = run(model(kind), texts, tmp_path / "out.jsonl", all_scores=kind != "number", batch_tokens=batch_tokens)
+    classify = pipeline("text-classification", model=str(model(kind)), device="cpu")
+    read = [row["text"] for row in json_rows(texts)]
+    for number, (row, expected) in enumerate(zip(found, classify(read, top_k=None), strict=True)):
+        assert (row["id"], row["n"], row["text"]) == (f"texts.jsonl:{number + 1}", number, read[number])
+        scores = {one["label"]: one["score"] for one in expected}
+        if kind == "number":
+            assert row["predicted"] == pytest.approx(scores["LABEL_0"], abs=2e-5)
+            continue
+        assert row["scores"] == pytest.approx(scores, abs=2e-5)
+        if kind == "one":
+            assert (row["predicted"], row["score"]) == (expected[0]["label"], max(row["scores"].values()))
+        else:
+            assert row["predicted"] == [one["label"] for one in expected if one["score"] >= 0.5]
+            assert row["score"] == [row["scores"][name] for name in row["predicted"]]
+
+
+def test_pairs_are_those_of_the_pipeline(model, tmp_path):
+    pairs = [{"a": first, "b": second} for first, second in zip(TEXTS, reversed(TEXTS), strict=True)]
+    file = write_rows(tmp_path / "pairs.jsonl", pairs)
+    found = run(model("one"), file, tmp_path / "out.jsonl", columns={"field": "a", "text_pair": "b"})
+    classify = pipeline("text-classification", model=str(model("one")), device="cpu")
+    expected = classify([{"text": pair["a"], "text_pair": pair["b"]} for pair in pairs])
+    assert [row["predicted"] for row in found] == [one["label"] for one in expected]
+    np.testing.assert_allclose([row["score"] for row in found], [one["score"] for one in expected], atol=2e-5)
+
+
+def test_entities_are_those_of_the_pipeline(model, texts, tmp_path):
+    found = run(model("entities"), texts, tmp_path / "out.jsonl", batch_tokens=64)
+    tag = pipeline("token-classification", model=str(model("entities")), aggregation_strategy="simple", device="cpu")
+    assert sum(len(row["predicted"]) for row in found) > 10
+    for row in found:
+        expected = tag(row["text"])
+        names = ("label", "start", "end", "text")
+        assert [tuple(span[name] for name in names) for span in row["predicted"]] == [
+            (span["entity_group"], span["start"], span["end"], row["text"][span["start"] : span["end"]])
+            for span in expected
+        ]
+        np.testing.assert_allclose(
+            [span["score"] for span in row["predicted"]], [span["score"] for span in expected], atol=2e-5
+        )
+
+
+@pytest.mark.parametrize("scorer", ["cross", "bi"])
+def test_triplets_are_those_of_the_pipeline(model, tmp_path, scorer):
+    triplets = [dict(zip("ABC", TEXTS[start : start + 3], strict=True)) for start in range(8)]
+    found = run(model(scorer), write_rows(tmp_path / "in.jsonl", triplets), tmp_path / "out.jsonl", batch_tokens=60)
+    expected = pipeline("triplet-matching", model=str(model(scorer)), device="cpu")(triplets)
+    assert [row["predicted"] for row in found] == [one["label"] for one in expected]
+    np.testing.assert_allclose([row["score"] for row in found], [one["score"] for one in expected], atol=2e-5)
+
+
+def test_each_mask_has_a_row_with_the_words_of_the_pipeline(model, tmp_path):
+    texts = ["今天[MASK]很好。", "我想[MASK][MASK]玩，[MASK]。", "没有"]
+    file = write_rows(tmp_path / "in.jsonl", [{"text": text} for text in texts])
+    *found, refusal = run(model("masks"), file, tmp_path / "out.jsonl", top_k=3)
+    assert [(row["id"], row["mask"]) for row in found] == [
+        ("in.jsonl:1", 1),
+        ("in.jsonl:2", 1),
+        ("in.jsonl:2", 2),
+        ("in.jsonl:2", 3),
+    ]
+    fill = pipeline("fill-mask", model=str(model("masks")), device="cpu", top_k=3)
+    for row, words in zip(found, [fill(texts[0]), *fill(texts[1])], strict=True):
+        assert [one["word"] for one in row["scores"]] == [word["token_str"] for word in words]
+        assert [one["score"] for one in row["scores"]] == pytest.approx([word["score"] for word in words], abs=2e-5)
+        assert (row["predicted"], row["score"]) == (words[0]["token_str"], row["scores"][0]["score"])
+    assert refusal["predicted"] is None
+    assert_states(refusal["error"], "line 3", "[MASK]")
+
+
+def test_answers_are_those_of_the_page(model, tmp_path):
+    asked = [{"q": "去哪里？", "doc": LONG}, {"q": "天气如何？", "doc": "今天天气很好。"}, {"q": "为何？", "doc": TEXTS[0]}]
+    columns = {"question": "q", "context": "doc"}
+    found = run(model("answers"), write_rows(tmp_path / "in.jsonl", asked), tmp_path / "out.jsonl", columns=columns)
+    served = ServedModel(model("answers"))
+    for row, one in zip(found, asked, strict=True):
+        best = answer_question(served, one["q"], one["doc"])[0][0]
+        assert (row["predicted"], row["start"], row["end"]) == (best["answer"], best["start"], best["end"])
+        assert row["score"] == pytest.approx(best["score"], abs=2e-6)
+
+
+@pytest.mark.parametrize("kind", ["one", "number"])
+def test_classes_of_chunks_are_weighted_by_their_new_tokens(model, texts, tmp_path, kind):
+    found = run(model(kind), texts, tmp_path / "out.jsonl", chunk=20, overlap=5, all_scores=kind == "one")
+    tokenizer = AutoTokenizer.from_pretrained(model(kind))
+    classifier = AutoModelForSequenceClassification.from_pretrained(model(kind)).eval()
+    for row in found:
+        ids = tokenizer(row["text"], add_special_tokens=False)["input_ids"]
+        starts = range(0, max(1, len(ids) - 5), 13)  # 18 tokens beside [CLS] and [SEP], of which 5 are shared
+        chunks = [ids[start : start + 18] for start in starts]
+        weights = [len(chunk) - (5 if number else 0) for number, chunk in enumerate(chunks)]
+        with torch.no_grad():
+            inputs = [torch.tensor([with_ends(tokenizer, chunk)]) for chunk in chunks]
+            logits = [classifier(one).logits[0] for one in inputs]
+        scores = [logit if kind == "number" else logit.softmax(-1) for logit in logits]
+        expected = sum(weight * score for weight, score in zip(weights, scores, strict=True)) / sum(weights)
+        values = [row["predicted"]] if kind == "number" else list(row["scores"].values())
+        assert values == pytest.approx(expected.tolist(), abs=2e-5)
+
+
+@pytest.mark.parametrize("overlap", [0, 1, 5, 12])
+def test_tags_of_chunks_are_those_farthest_from_an_edge(model, tmp_path, overlap):
+    file = write_rows(tmp_path / "in.jsonl", [{"text": LONG[:300]}, {"text": "好"}])
+    found = run(model("entities"), file, tmp_path / "out.jsonl", chunk=20, overlap=overlap)[0]["predicted"]
+    tokenizer = AutoTokenizer.from_pretrained(model("entities"))
+    tagger = AutoModelForTokenClassification.from_pretrained(model("entities")).eval()
+    encoded = tokenizer(LONG[:300], add_special_tokens=False, return_offsets_mapping=True)
+    ids, best = encoded["input_ids"], {}  # place -> distance to the nearest edge, and tag
+    for start in range(0, max(1, len(ids) - overlap), 18 - overlap):
+        chunk = ids[start : start + 18]
+        with torch.no_grad():
+            tags = tagger(torch.tensor([with_ends(tokenizer, chunk)])).logits[0, 1:-1].argmax(-1)
+        for place, tag in enumerate(tags.tolist()):
+            # The ends of the text are no edges.
+            left = place if start else len(ids)
+            right = len(chunk) - 1 - place if start + len(chunk) < len(ids) else len(ids)
+            distance = min(left, right)
+            if start + place not in best or distance > best[start + place][0]:
+                best[start + place] = distance, TAGS[tag]
+    spans = []
+    for place in range(len(ids)):
+        (start, end), (prefix, _, kind) = encoded["offset_mapping"][place], best[place][1].partition("-")
+        if prefix == "I" and place and best[place - 1][1][2:] == kind:
+            spans[-1][1] = end
+        elif prefix != "O":
+            spans.append([start, end, kind])
+    assert [[span["start"], span["end"], span["label"]] for span in found] == spans
+
+
+def test_every_format_has_the_same_values(model, texts, tmp_path):
+    lines = run(model("one"), texts, tmp_path / "out.jsonl", all_scores=True)
+    for suffix in ("csv", "parquet"):
+        predict(model("one"), texts, tmp_path / f"out.{suffix}", all_scores=True, device="cpu")
+    table = pyarrow.parquet.read_table(tmp_path / "out.parquet")
+    assert table.to_pylist() == lines and str(table.schema.field("n").type) == "int64"
+    with open(tmp_path / "out.csv", encoding="utf-8-sig", newline="") as file:
+        cells = [*csv.DictReader(file)]
+    for row, cell in zip(lines, cells, strict=True):
+        scores = row.pop("scores")
+        expected = row | {f"scores.{name}": score for name, score in scores.items()}
+        assert cell == {name: str(value) for name, value in expected.items()}
+
+
+def test_every_source_gives_the_same_rows(model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pyarrow.parquet.write_table(pyarrow.table({"text": TEXTS, "day": [1] * len(TEXTS)}), "texts.parquet")
+    with open("texts.csv", "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([["day", "text"], *([1, text] for text in TEXTS)])
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    found = {name: run(model("one"), name, tmp_path / f"{name}.jsonl") for name in os.listdir() if "texts" in name}
+    for name, predicted in found.items():
+        assert [row["id"] for row in predicted] == [f"{name}:{n}" for n in range(1, len(TEXTS) + 1)]
+        assert [row["text"] for row in predicted] == TEXTS
+        assert [row["score"] for row in predicted] == [row["score"] for row in found["texts.csv"]]
+    assert found["texts.parquet"][0]["day"] == 1 and found["texts.csv"][0]["day"] == "1"
+    both = run(model("one"), ["texts.csv", "texts.txt"], tmp_path / "both.jsonl")
+    assert [row["id"] for row in both] == [row["id"] for name in ("csv", "txt") for row in found[f"texts.{name}"]]
+
+
+def test_ids_of_a_column(model, tmp_path):
+    file = write_rows(tmp_path / "in.jsonl", [{"id": 7, "text": "好"}, {"id": "a", "text": "坏"}])
+    assert [row["id"] for row in run(model("one"), file, tmp_path / "a.jsonl", id_field="id")] == ["7", "a"]
+    with refused(ServingError, "line 1", "'id'", "--id-field"):
+        run(model("one"), file, tmp_path / "b.jsonl")
+    file = write_rows(tmp_path / "in.jsonl", [{"key": 7, "text": "好", "score": 1}])
+    with refused(ServingError, "'score'"):
+        run(model("one"), file, tmp_path / "b.jsonl", id_field="key")
+    assert not (tmp_path / "b.jsonl").exists()
+
+
+def test_a_row_without_a_text_has_an_error_or_stops(model, tmp_path):
+    values = [{"text": "好"}, {"text": ""}, {"other": 1}, {"text": ["x"]}, {"text": "\ud800"}, {"text": None}]
+    file = tmp_path / "in.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in values))
+    report = predict(model("one"), file, tmp_path / "out.jsonl", device="cpu")
+    found = json_rows(tmp_path / "out.jsonl")
+    assert (report.rows, report.errors) == (6, 5)
+    assert "error" not in found[0] and found[0]["predicted"] in NAMES.values()
+    for number, row in enumerate(found[1:], 2):
+        assert row["predicted"] is None and row["id"] == f"in.jsonl:{number}"
+        assert_states(row["error"], f"line {number}", "text")
+    for suffix in ("csv", "parquet"):
+        predict(model("one"), file, tmp_path / f"out.{suffix}", device="cpu")
+    assert pyarrow.parquet.read_table(tmp_path / "out.parquet")["error"].to_pylist()[0] is None
+    with refused(ServingError, "line 2", "--strict"):
+        predict(model("one"), file, tmp_path / "strict.jsonl", strict=True, device="cpu")
+    assert not (tmp_path / "strict.jsonl").exists()
+
+
+def test_a_stopped_command_resumes_with_the_same_bytes(model, texts, tmp_path, monkeypatch):
+    expected = tmp_path / "expected.jsonl"
+    run(model("one"), texts, expected)
+    out, parts = tmp_path / "out.jsonl", tmp_path / ".out.jsonl.parts"
+    real, done = Predictor.predict, []
+
+    def stops(self, part, strict):
+        if part.number == 2:
+            raise KeyboardInterrupt
+        done.append(part.number)
+        return real(self, part, strict)
+
+    monkeypatch.setattr(Predictor, "predict", stops)
+    with pytest.raises(KeyboardInterrupt):
+        run(model("one"), texts, out)
+    assert not out.exists() and (parts / "000001.jsonl").exists()
+    with refused(ServingError, parts, "all_scores", "--force"):
+        run(model("one"), texts, out, all_scores=True)
+    with open(parts / "000000.jsonl", "ab") as file:  # damaged
+        file.write(b"x")
+    monkeypatch.setattr(Predictor, "predict", real)
+    report = predict(model("one"), texts, out, device="cpu")
+    assert (report.rows, report.kept, done) == (10, 4, [0, 1])
+    assert out.read_bytes() == expected.read_bytes() and not parts.exists()
+
+
+def test_rows_that_changed_are_predicted_again(model, texts, tmp_path, monkeypatch):
+    real = Predictor.predict
+
+    def stops(self, part, strict):
+        if part.number == 2:
+            raise KeyboardInterrupt
+        return real(self, part, strict)
+
+    monkeypatch.setattr(Predictor, "predict", stops)
+    with pytest.raises(KeyboardInterrupt):
+        run(model("one"), texts, tmp_path / "out.jsonl")
+    monkeypatch.setattr(Predictor, "predict", real)
+    changed = json_rows(texts)
+    changed[1]["n"] = "other"
+    write_rows(texts, changed[:6])
+    report = predict(model("one"), texts, tmp_path / "out.jsonl", device="cpu")
+    assert (report.rows, report.kept) == (6, 0)
+    assert [row["n"] for row in json_rows(tmp_path / "out.jsonl")] == [0, "other", 2, 3, 4, 5]
+
+
+def test_refusals_leave_no_file(model, texts, tmp_path):
+    out = tmp_path / "out.jsonl"
+    for error, facts, changes in [
+        (ServingError, ["--top-k", "classifier"], {"top_k": 2}),
+        (ServingError, ["--question", "classifier"], {"columns": {"question": "text"}}),
+        (ServingError, ["overlap", 3, "--chunk"], {"overlap": 3}),
+        (ServingError, ["overlap", 18, 17], {"overlap": 18, "chunk": 20}),
+        (ServingError, ["chunk", 2, 3], {"chunk": 2}),
+        (ServingError, ["chunk", "max_length"], {"chunk": 9, "max_length": 9}),
+        (ServingError, ["--chunk", "pairs"], {"chunk": 9, "columns": {"text_pair": "text"}}),
+        (ServingError, ["dtype", "int8"], {"dtype": "int8"}),
+        (DataError, ["line 1", "'body'", "--field"], {"columns": {"field": "body"}}),
+        (DataError, ["'key'", "--id-field"], {"id_field": "key"}),
+    ]:
+        with refused(error, *facts):
+            predict(model("one"), texts, out, device="cpu", **changes)
+    with refused(ServingError, model("decoder"), "text-generation"):
+        predict(model("decoder"), texts, out)
+    with refused(ServingError, "out.txt", ".csv"):
+        predict(model("one"), texts, tmp_path / "out.txt")
+    with refused(FileExistsError, texts):
+        predict(model("one"), texts, texts, force=True)
+    (tmp_path / "empty.jsonl").touch()
+    with refused(ServingError, "empty.jsonl"):
+        predict(model("one"), tmp_path / "empty.jsonl", out)
+    with only_writer(tmp_path / ".out.jsonl.parts", ServingError), refused(ServingError, ".out.jsonl.parts"):
+        predict(model("one"), texts, out, device="cpu")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.jsonl", "texts.jsonl"]
+    out.write_text("mine")
+    with refused(FileExistsError, out, "--force"):
+        predict(model("one"), texts, out)
+    assert out.read_text() == "mine"
+
+
+def test_an_output_that_is_not_finite_is_refused(model, texts, tmp_path):
+    folder = tmp_path / "model"
+    save(folder, package.RoFormerForSequenceClassification, **LABELS)
+    weights = load_file(folder / "model.safetensors")
+    weights["classifier.out_proj.bias"][1] = float("nan")
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with refused(ServingError, "finite"):
+        predict(folder, texts, tmp_path / "out.jsonl", device="cpu")
+    assert not (tmp_path / "out.jsonl").exists()
