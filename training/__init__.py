@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from .errors import Interrupted, TrainingError, exit_on_error
     from .finetuning.glue import GLUE_TASKS, read_glue
     from .finetuning.predictions import ClassPredictions, check_predictions_file
+    from .finetuning.spans import SpanPredictions, tag_spans
+    from .finetuning.tags import load_entities
+    from .finetuning.token_labels import bio_tags, find_spans, label_tokens, print_lost
     from .finetuning.trainers import one_bar, train_or_resume
     from .pretraining.documents import Corpus, DocumentTokenizer, files_of
     from .pretraining.masking import MaskingCollator
@@ -64,12 +67,14 @@ __all__ = [
     "PassageSearch",
     "Run",
     "ScriptParser",
+    "SpanPredictions",
     "Stage",
     "TrainingError",
     "TripletAccuracy",
     "TripletCollator",
     "at_least",
     "average_checkpoints",
+    "bio_tags",
     "bm25",
     "check_length",
     "check_model_source",
@@ -79,11 +84,14 @@ __all__ = [
     "encode_labels",
     "exit_on_error",
     "files_of",
+    "find_spans",
     "fine_tuning_rate",
     "fresh_model",
     "held_out_scores",
+    "label_tokens",
     "last_checkpoint",
     "load_data",
+    "load_entities",
     "load_questions",
     "load_texts",
     "load_tokenizer",
@@ -94,6 +102,7 @@ __all__ = [
     "paired_bootstrap",
     "positive",
     "pretrain",
+    "print_lost",
     "print_scores",
     "random_seed",
     "read_glue",
@@ -103,6 +112,7 @@ __all__ = [
     "split_questions",
     "spread",
     "start_run",
+    "tag_spans",
     "text_blind",
     "tf_idf",
     "train_or_resume",
@@ -123,6 +133,9 @@ __getattr__, __dir__ = lazy_names(
         "errors": ("Interrupted", "TrainingError", "exit_on_error"),
         "finetuning.glue": ("GLUE_TASKS", "read_glue"),
         "finetuning.predictions": ("ClassPredictions", "check_predictions_file"),
+        "finetuning.spans": ("SpanPredictions", "tag_spans"),
+        "finetuning.tags": ("load_entities",),
+        "finetuning.token_labels": ("bio_tags", "find_spans", "label_tokens", "print_lost"),
         "finetuning.trainers": ("one_bar", "train_or_resume"),
         "pretraining.documents": ("Corpus", "DocumentTokenizer", "files_of"),
         "pretraining.masking": ("MaskingCollator",),

@@ -73,7 +73,7 @@ def load_texts(
     named = columns if isinstance(columns, Mapping) else {name: name for name in columns}
     texts: dict[str, list] = {name: [] for name in named}
     has_rows = False
-    for batch in _batches(source, [*named.values()], split, options):
+    for batch in batches_of(source, [*named.values()], split, options):
         for number, values in batch.rows([*named.values()], named_by):
             has_rows = True
             for (name, column), value in zip(named.items(), values, strict=True):
@@ -101,14 +101,17 @@ def place_of(
         is_wrong: function that returns whether a text is wrong.
     """
     with suppress(DataError):
-        for batch in _batches(source, [column], split, options):
+        for batch in batches_of(source, [column], split, options):
             for number, [value] in batch.rows([column]):
                 if is_wrong(text_of(value, batch, number, column)):
                     return batch.where(number, column)
     return str(source)
 
 
-def _batches(source: str | Path, columns: Sequence[str], split: str, options: Mapping) -> Iterator[Batch]:
+def batches_of(
+    source: str | Path, columns: Sequence[str], split: str, options: Mapping[str, object]
+) -> Iterator[Batch]:
+    """Yield the batches of a source, with some of its columns; see `load_data` for the arguments."""
     if may_be_on_hub(source):
         yield from data_set_batches(load_from_hub(source, split, progress=True, **options), columns, str(source))
         return
