@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .comparing.curves import draw_learning_curves, draw_panels
     from .comparing.paired_bootstrap import Difference, paired_bootstrap
     from .errors import Interrupted, TrainingError, exit_on_error
+    from .finetuning.answers import answer_scores
     from .finetuning.glue import GLUE_TASKS, read_glue
     from .finetuning.predictions import ClassPredictions, check_predictions_file
     from .finetuning.spans import SpanPredictions, tag_spans
@@ -72,6 +73,7 @@ __all__ = [
     "TrainingError",
     "TripletAccuracy",
     "TripletCollator",
+    "answer_scores",
     "at_least",
     "average_checkpoints",
     "bio_tags",
@@ -131,6 +133,7 @@ __getattr__, __dir__ = lazy_names(
         "comparing.curves": ("draw_learning_curves", "draw_panels"),
         "comparing.paired_bootstrap": ("Difference", "paired_bootstrap"),
         "errors": ("Interrupted", "TrainingError", "exit_on_error"),
+        "finetuning.answers": ("answer_scores",),
         "finetuning.glue": ("GLUE_TASKS", "read_glue"),
         "finetuning.predictions": ("ClassPredictions", "check_predictions_file"),
         "finetuning.spans": ("SpanPredictions", "tag_spans"),
