@@ -11,15 +11,15 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 from scipy.special import softmax
-from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+from sklearn.metrics import confusion_matrix
 
 from modeling_roformer.files import write_whole
 from modeling_roformer.files.new_file import require_writable
 
 from ..errors import TrainingError
 from .confusion import draw_confusion
+from .evaluation import class_table
 
 
 @dataclass(frozen=True)
@@ -56,15 +56,7 @@ class ClassPredictions:
 
     def print_table(self) -> None:
         """Print precision, recall, F1 and the number of texts of each class."""
-        measured = precision_recall_fscore_support(
-            self.labels, self.predicted, labels=range(len(self.names)), zero_division=0
-        )
-        table = Table("", "class")
-        for title in ("precision", "recall", "F1", "texts"):
-            table.add_column(title, justify="right")
-        for number, (name, *figures, texts) in enumerate(zip(self.names, *measured, strict=True), 1):
-            table.add_row(f"{number}", name, *(f"{value:.3f}" for value in figures), f"{texts:,}")
-        Console(markup=False).print(table)
+        Console(markup=False).print(class_table(self.names, self.labels, self.predicted))
 
     def draw_confusion(self, picture: str | Path) -> Path:
         """Draw the confusion matrix into a PNG file: a row for each class, and a column for each predicted one."""
