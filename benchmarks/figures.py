@@ -56,8 +56,8 @@ CURVES, MASKED = "examples/paper/run_curves.py", "benchmarks/masked_accuracy.py"
 INPUTS = {
     "mini": "roformer convert examples/roformer-mini-zh {mini}",
     "to_512": "roformer convert {data}/legacy_tf_trained {to_512}",
-    "classifier": "python examples/finetune_classification.py {mini} --train {data}/sentiment/train.tsv.gz"
-    " --test {data}/sentiment/valid.tsv.gz --length 64 --epochs 1 --output {classifier}",
+    "classifier": "python examples/finetune_classification.py {mini} --train examples/reviews.csv --text review"
+    " --label sentiment --output {classifier}",
 }
 
 
@@ -117,6 +117,10 @@ PARTS = {
     "serving": Part(
         "serving.py {data}/zh_corpus/reviews.jsonl.gz {mini} --classifier {classifier}/model --count 256",
         (MODELS, TOKENIZERS, SERVING),
+    ),
+    "prediction": Part(
+        "prediction.py {data}/zh_corpus/reviews.jsonl.gz {classifier}/model",
+        (MODELS, TOKENIZERS, "serving/prediction/*.py", "serving/*.py"),
     ),
     "padding": Part("padding.py", (MODELS,)),
     "trainer": Part("trainer.py --sizes mini", (MODELS,)),

@@ -111,7 +111,7 @@ def predict(
             and none for one.
         tune: a file of labelled rows, by which the threshold with the largest F1 is chosen; `threshold` is the file
             to write it to.
-        label: column with the labels, with which the predictions are compared.
+        label: column with the labels, with which the predictions are compared. With `tune`, these rows may lack it.
         label_separator: what separates several labels in a text, if they are no lists.
         confusion: PNG file for the confusion matrix.
         max_length: truncate texts to this number of tokens; by default to what the tokenizer and the model read, at
@@ -188,7 +188,7 @@ def predict(
             from .evaluation import check_labels, evaluate
 
             check_labels(head, label_separator)
-        for part in read_parts(records, head.texts, head.columns):
+        for part in read_parts(records, head.texts, head.columns, None if tune else label):
             if strict and (refused := next((row for row in part.rows if row.error), None)):
                 raise ServingError(strict_message(refused.error))
             if parts.has(part):
@@ -205,7 +205,7 @@ def predict(
         evaluation = None
         if label is not None:
             evaluation = evaluate(head, parts.all_rows(), label, label_separator)
-        if confusion is not None:
+        if confusion is not None and evaluation is not None:
             evaluation.draw_confusion(Path(confusion))
         write_output(parts, output, head.columns)
         totals = {name: sum(record[name] for record in parts.records.values()) for name in ("errors", "truncated")}
@@ -238,7 +238,7 @@ def _task(folder: Path) -> str:
 
 def _is_number(value: object) -> bool:
     try:
-        float(value)
+        float(str(value))
     except ValueError:
         return False
     return True

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -49,12 +49,15 @@ class Part:
         return digest.hexdigest()
 
 
-def read_parts(records: Records, texts: Mapping[str, str], columns: Sequence[str]) -> Iterator[Part]:
+def read_parts(
+    records: Records, texts: dict[str, str], columns: Sequence[str], label: str | None = None
+) -> Iterator[Part]:
     """Yield all rows in order, at most `PART_ROWS` per part; fewer if they are very long.
 
     Args:
         texts: names of a head's texts -> the columns that have them.
         columns: names of the columns of its results, which no column of the input may have.
+        label: column that the input must have besides.
 
     Raises:
         ServingError: a column of the input has the name of one of the output.
@@ -67,7 +70,7 @@ def read_parts(records: Records, texts: Mapping[str, str], columns: Sequence[str
     for record in records:
         if record.batch.source != source:  # every row of a table has its columns, and a later object may lack some
             source = record.batch.source
-            _check_columns(record, texts)
+            _check_columns(record, texts | ({} if label is None else {"label": label}))
         if len(rows) == PART_ROWS or characters >= _MAX_CHARACTERS:
             yield Part(number, rows, records.consumed - before)
             number, rows, characters, before = number + 1, [], 0, records.consumed
@@ -77,7 +80,7 @@ def read_parts(records: Records, texts: Mapping[str, str], columns: Sequence[str
         yield Part(number, rows, records.consumed - before)
 
 
-def _check_columns(record: Record, texts: Mapping[str, str]) -> None:
+def _check_columns(record: Record, texts: dict[str, str]) -> None:
     for name, column in texts.items():
         if column not in record.columns:
             advice = f": name the column with --{name.replace('_', '-')}" if len(name) > 1 else ""
@@ -86,7 +89,7 @@ def _check_columns(record: Record, texts: Mapping[str, str]) -> None:
             )
 
 
-def _row(record: Record, texts: Mapping[str, str], taken: set[str], id_field: str | None) -> Row:
+def _row(record: Record, texts: dict[str, str], taken: set[str], id_field: str | None) -> Row:
     kept = {name: value for name, value in record.columns.items() if name != ID or id_field != ID}
     if clash := sorted(taken & kept.keys()):
         advice = "name it with --id-field" if clash[0] == ID else "rename it"

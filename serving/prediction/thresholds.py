@@ -69,7 +69,7 @@ def tuned(
     rows = []
     with byte_progress(progress) as bar:
         task = bar.add_task("choosing the threshold", total=records.size())
-        for part in read_parts(records, head.texts, head.columns):
+        for part in read_parts(records, head.texts, head.columns, column):
             lines, _ = predictor.predict(part, strict=False)
             for row in map(json.loads, lines.splitlines()):
                 if ERROR in row:

@@ -156,7 +156,11 @@ def test_each_mask_has_a_row_with_the_words_of_the_pipeline(model, tmp_path):
 
 
 def test_answers_are_those_of_the_page(model, tmp_path):
-    asked = [{"q": "去哪里？", "doc": LONG}, {"q": "天气如何？", "doc": "今天天气很好。"}, {"q": "为何？", "doc": TEXTS[0]}]
+    asked = [
+        {"q": "去哪里？", "doc": LONG},
+        {"q": "天气如何？", "doc": "今天天气很好。"},
+        {"q": "为何？", "doc": TEXTS[0]},
+    ]
     columns = {"question": "q", "context": "doc"}
     found = run(model("answers"), write_rows(tmp_path / "in.jsonl", asked), tmp_path / "out.jsonl", columns=columns)
     served = ServedModel(model("answers"))
@@ -363,3 +367,135 @@ def test_an_output_that_is_not_finite_is_refused(model, texts, tmp_path):
     with refused(ServingError, "finite"):
         predict(folder, texts, tmp_path / "out.jsonl", device="cpu")
     assert not (tmp_path / "out.jsonl").exists()
+
+
+def labelled(tmp_path, predicted, column, wrong, values):
+    """Write predicted rows with their predictions as labels, but for the rows `wrong`, which have `values`."""
+    return write_rows(
+        tmp_path / "labelled.jsonl",
+        [
+            {"text": row["text"], column: values if number in wrong else row["predicted"]}
+            for number, row in enumerate(predicted)
+        ],
+    )
+
+
+def test_classes_are_compared_with_labels(model, texts, tmp_path):
+    folder = model("one")
+    found = run(folder, texts, tmp_path / "out.jsonl")
+    names = [row["predicted"] for row in found]
+    other = next(name for name in NAMES.values() if name != names[0])
+    file = labelled(tmp_path, found, "y", {0}, other)
+    picture = tmp_path / "confusion.png"
+    report = predict(folder, file, tmp_path / "a.jsonl", label="y", confusion=picture, device="cpu")
+    compared = report.evaluation
+    assert (compared.rows, compared.left_out) == (10, 0) and picture.read_bytes().startswith(b"\x89PNG")
+    assert compared.scores["accuracy"] == pytest.approx(0.9)
+    counts = np.zeros((3, 3), dtype=int)
+    for row, name in zip(json_rows(file), names, strict=True):
+        counts[list(NAMES.values()).index(row["y"]), list(NAMES.values()).index(name)] += 1
+    assert (compared.counts == counts).all() and compared.names == [*NAMES.values()]
+    # A label that the model does not have is a class too, and a row without a label is left out.
+    file = labelled(tmp_path, found, "y", {0, 1}, "new")
+    rows_ = json_rows(file)
+    rows_[2]["y"] = None
+    report = predict(folder, write_rows(file, rows_), tmp_path / "b.jsonl", label="y", device="cpu")
+    assert (report.evaluation.rows, report.evaluation.left_out) == (9, 1)
+    assert report.evaluation.names == [*NAMES.values(), "new"]
+    with refused(DataError, "'z'", "--label"):
+        predict(folder, file, tmp_path / "c.jsonl", label="z", device="cpu")
+
+
+def test_several_classes_numbers_and_entities_are_compared_with_labels(model, texts, tmp_path):
+    found = run(model("several"), texts, tmp_path / "out.jsonl")
+    for change, separator in ((lambda names: names, None), (",".join, ",")):
+        file = write_rows(
+            tmp_path / "in.jsonl",
+            [{"text": row["text"], "y": change(row["predicted"]) or ["好评"]} for row in found],
+        )
+        report = predict(
+            model("several"), file, tmp_path / "a.jsonl", label="y", label_separator=separator, device="cpu", force=True
+        )
+        exact = sum(bool(row["predicted"]) for row in found) / len(found)
+        assert report.evaluation.scores["exact_match"] == pytest.approx(exact)
+    found = run(model("number"), texts, tmp_path / "number.jsonl")
+    file = write_rows(tmp_path / "in.jsonl", [{"text": row["text"], "y": row["predicted"] + 0.5} for row in found])
+    report = predict(model("number"), file, tmp_path / "b.jsonl", label="y", device="cpu")
+    assert report.evaluation.scores["mean_absolute_error"] == pytest.approx(0.5)
+    write_rows(tmp_path / "in.jsonl", [{"text": "好", "y": "viel"}])
+    with refused(ServingError, "in.jsonl:1", "'viel'"):
+        predict(model("number"), tmp_path / "in.jsonl", tmp_path / "c.jsonl", label="y", device="cpu")
+    found = run(model("entities"), texts, tmp_path / "entities.jsonl")
+    spans = sum(len(row["predicted"]) for row in found)
+    file = labelled(tmp_path, found, "y", {9}, [[0, 1, "ORG"]])
+    report = predict(model("entities"), file, tmp_path / "d.jsonl", label="y", device="cpu")
+    missed = len(found[9]["predicted"])
+    precision, recall = (spans - missed) / spans, (spans - missed) / (spans - missed + 1)
+    assert report.evaluation.scores["f1"] == pytest.approx(2 * precision * recall / (precision + recall))
+
+
+def test_triplets_and_answers_are_compared_with_labels(model, tmp_path):
+    triplets = [dict(zip("ABC", TEXTS[start : start + 3], strict=True)) for start in range(4)]
+    found = run(model("bi"), write_rows(tmp_path / "in.jsonl", triplets), tmp_path / "out.jsonl")
+    labels = [row["predicted"] for row in found[:3]] + ["B" if found[3]["predicted"] == "C" else "C"]
+    rows_ = [triplet | {"y": label} for triplet, label in zip(triplets, labels, strict=True)]
+    report = predict(
+        model("bi"), write_rows(tmp_path / "in.jsonl", rows_), tmp_path / "a.jsonl", label="y", device="cpu"
+    )
+    assert report.evaluation.scores["accuracy"] == 0.75
+    asked = [{"question": "去哪里？", "context": "我想去公园玩。"}, {"question": "如何？", "context": "今天天气很好。"}]
+    found = run(model("answers"), write_rows(tmp_path / "in.jsonl", asked), tmp_path / "b.jsonl")
+    rows_ = [one | {"y": ["无", row["predicted"]]} for one, row in zip(asked, found, strict=True)]
+    write_rows(tmp_path / "in.jsonl", [rows_[0], rows_[1] | {"y": "ＸＹ"}])
+    report = predict(model("answers"), tmp_path / "in.jsonl", tmp_path / "c.jsonl", label="y", device="cpu")
+    assert report.evaluation.scores["exact_match"] == 0.5
+    file = write_rows(tmp_path / "in.jsonl", [{"text": "[MASK]", "y": "a"}])
+    with refused(ServingError, "--label", "masked"):
+        predict(model("masks"), file, tmp_path / "d.csv", label="y", device="cpu")
+
+
+@pytest.mark.parametrize("kind", ["one", "several"])
+def test_a_threshold_is_chosen_by_the_largest_f1(model, texts, tmp_path, kind):
+    folder, names = model(kind), [*NAMES.values()]
+    found = run(folder, texts, tmp_path / "out.jsonl", all_scores=True)
+    labels = [[names[number % 3]] if number % 4 else [] for number in range(10)]
+    value = (lambda row: row) if kind == "several" else (lambda row: row[0] if row else "")
+    dev = write_rows(
+        tmp_path / "dev.jsonl",
+        [{"text": row["text"], "y": value(known)} for row, known in zip(found, labels, strict=True)],
+    )
+
+    def f1(threshold):
+        chosen = [
+            {name for name, score in row["scores"].items() if score >= threshold}
+            & ({*names} if kind == "several" else {max(row["scores"], key=row["scores"].get)})
+            for row in found
+        ]
+        right = sum(len(some & {*known}) for some, known in zip(chosen, labels, strict=True))
+        return 2 * right / (sum(map(len, chosen)) + sum(map(len, labels)))
+
+    file = tmp_path / "threshold.json"
+    options = {"label": "y", "tune": dev, "threshold": file, "device": "cpu"}
+    report = predict(folder, texts, tmp_path / "a.jsonl", **options)
+    best = max(f1(score) for row in found for score in row["scores"].values())
+    stored = json.loads(file.read_text())
+    assert (f1(stored["threshold"]), stored["f1"]) == pytest.approx((best, best), abs=1e-6)
+    assert report.threshold == stored["threshold"] and report.evaluation is None
+    predict(folder, texts, tmp_path / "b.jsonl", threshold=file, device="cpu")
+    predict(folder, texts, tmp_path / "c.jsonl", threshold=stored["threshold"], device="cpu")
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+    assert (tmp_path / "b.jsonl").read_bytes() == (tmp_path / "c.jsonl").read_bytes()
+    for row, before in zip(json_rows(tmp_path / "c.jsonl"), found, strict=True):
+        kept = {name for name, score in before["scores"].items() if score >= stored["threshold"]}
+        predicted = {*row["predicted"]} if kind == "several" else {row["predicted"]} - {None}
+        assert predicted == (kept if kind == "several" else kept & {before["predicted"]})
+    with refused(FileExistsError, file):
+        predict(folder, texts, tmp_path / "d.jsonl", **options)
+    with refused(ServingError, dev):
+        predict(folder, dev, tmp_path / "d.jsonl", **options | {"threshold": tmp_path / "new.json"})
+    with refused(ServingError, file, "model"):
+        predict(model("several" if kind == "one" else "one"), texts, tmp_path / "d.jsonl", threshold=file, device="cpu")
+    with refused(ServingError, "'x'", "--tune"):
+        predict(folder, texts, tmp_path / "d.jsonl", threshold="x", device="cpu")
+    with refused(ServingError, "--label"):
+        predict(folder, texts, tmp_path / "d.jsonl", tune=dev, threshold=tmp_path / "new.json")

@@ -10,15 +10,16 @@ from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, preci
 THRESHOLD = 0.5  # a text with several labels gets those with at least this probability
 
 
-def class_scores(labels: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
-    """Return accuracy and macro F1 of predicted class ids.
+def class_scores(labels: np.ndarray, predicted: np.ndarray, classes: Sequence[int] | None = None) -> dict[str, float]:
+    """Return accuracy and macro F1 of predicted class ids. Macro F1 is the mean over `classes`, by default over those
+    that occur.
 
     >>> class_scores([0, 0, 1], [0, 1, 1])
     {'accuracy': 0.6666666666666666, 'macro_f1': 0.6666666666666666}
     """
     return {
         "accuracy": float(accuracy_score(labels, predicted)),
-        "macro_f1": float(f1_score(labels, predicted, average="macro")),
+        "macro_f1": float(f1_score(labels, predicted, labels=classes, average="macro")),
     }
 
 

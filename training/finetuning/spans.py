@@ -66,8 +66,9 @@ class SpanPredictions:
         """Mean of the types' F1."""
         return self.report["macro avg"]["f1-score"]
 
-    def print_table(self) -> None:
-        """Print precision, recall, F1 and the number of entities of each type, and of all (micro and macro)."""
+    def table(self) -> Table:
+        """Return a table with precision, recall, F1 and the number of entities of each type, and of all (micro and
+        macro), to be printed without markup."""
         table = Table("type")
         for title in ("precision", "recall", "F1", "entities"):
             table.add_column(title, justify="right")
@@ -76,7 +77,11 @@ class SpanPredictions:
                 table.add_section()
             figures = (f"{row[figure]:.3f}" for figure in _FIGURES)
             table.add_row(name.removesuffix(" avg"), *figures, f"{row['support']:,.0f}")
-        Console(markup=False).print(table)
+        return table
+
+    def print_table(self) -> None:
+        """Print the table."""
+        Console(markup=False).print(self.table())
 
     def write(self, file: str | Path, texts: Sequence[str]) -> None:
         """Write a line of JSON per text: `text`, `entities` and `predicted`; each has label, start, end and text."""
