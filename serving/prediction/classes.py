@@ -40,7 +40,7 @@ class ClassHead(Head):
 
     def items(self, texts: Sequence[str]) -> list[Item]:
         """Return the text, the pair, or the chunks of the text."""
-        return [self.encoded(*texts)] if len(texts) > 1 else self.chunks(texts[0])
+        return [self.encoded(*texts)] if self.options.chunk is None else self.chunks(texts[0])
 
     def outputs(self, items: Sequence[Item]) -> list[np.ndarray]:
         """Return the probabilities of each item, in float64 of shape (classes,), or its numbers."""
@@ -53,12 +53,8 @@ class ClassHead(Head):
 
     def results(self, texts: Sequence[str], items: Sequence[Item], outputs: Sequence[np.ndarray]) -> list[Result]:
         """Return the best class with its probability, all classes above the threshold, or the number."""
-        overlap = self.options.overlap or 0
-        new = [
-            sum(start < end for start, end in item.facts) - (overlap if place else 0)
-            for place, item in enumerate(items)
-        ]
-        scores = [rounded(score) for score in np.average(outputs, axis=0, weights=np.maximum(new, 1))]
+        scores = outputs[0] if len(items) == 1 else np.average(outputs, axis=0, weights=self._new_tokens(items))
+        scores = [rounded(score) for score in scores]
         if self.is_number:
             return [{"predicted": scores[0] if len(scores) == 1 else scores}]
         if self.has_several:
@@ -77,3 +73,9 @@ class ClassHead(Head):
         if self.options.all_scores:
             result["scores"] = dict(zip(self.names, scores, strict=True))
         return [result]
+
+    def _new_tokens(self, items: Sequence[Item]) -> list[int]:
+        """Return the number of tokens of each chunk that are not in the one before."""
+        shared = [0, *[self.options.overlap or 0] * (len(items) - 1)]
+        counts = [sum(start < end for start, end in item.facts) for item in items]
+        return [max(1, count - overlap) for count, overlap in zip(counts, shared, strict=True)]

@@ -25,7 +25,7 @@ class EntityHead(Head):
 
     def items(self, texts: Sequence[str]) -> list[Item]:
         """Return the text or its chunks."""
-        return self.chunks(texts[0])
+        return [self.encoded(texts[0], offsets=True)] if self.options.chunk is None else self.chunks(texts[0])
 
     def outputs(self, items: Sequence[Item]) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return the label of each token of each item, and its probability."""

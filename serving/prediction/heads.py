@@ -105,22 +105,16 @@ class Head(ABC):
         tensors["attention_mask"] = pad_sequence([torch.ones(len(row), dtype=torch.long) for row in rows], True)
         return {name: tensor.to(self.model.device) for name, tensor in tensors.items()}
 
-    def encoded(self, *texts: str) -> Item:
-        """Return a text or a pair of texts, truncated."""
+    def encoded(self, *texts: str, offsets: bool = False) -> Item:
+        """Return a text or a pair of texts, truncated. Its facts are the offsets of its tokens, if they are wanted."""
         encoding = self.tokenizer(
-            *texts, truncation=True, max_length=self.longest, return_offsets_mapping=True, verbose=False
+            *texts, truncation=True, max_length=self.longest, return_offsets_mapping=offsets, verbose=False
         )
-        names = [name for name in ("input_ids", "token_type_ids") if name in encoding]
-        return Item(
-            {name: [encoding[name]] for name in names},
-            encoding["offset_mapping"],
-            len(encoding["input_ids"]) >= self.longest,
-        )
+        inputs = {name: [encoding[name]] for name in ("input_ids", "token_type_ids") if name in encoding}
+        return Item(inputs, encoding.get("offset_mapping"), len(encoding["input_ids"]) >= self.longest)
 
     def chunks(self, text: str) -> list[Item]:
-        """Return the chunks of a text, or the truncated text. Their facts are the offsets of their tokens."""
-        if self.options.chunk is None:
-            return [self.encoded(text)]
+        """Return the chunks of a text. Their facts are the offsets of their tokens."""
         found = chunks_of(self.tokenizer, text, self.options.chunk, self.options.overlap or 0)
         return [Item({"input_ids": [chunk.ids]}, chunk.offsets) for chunk in found]
 

@@ -3,11 +3,14 @@
 import csv
 import json
 import os
+import subprocess
+import time
 
 import numpy as np
 import pyarrow.parquet
 import pytest
 import torch
+from helpers.command_line import ROFORMER
 from helpers.messages import assert_states, refused
 from helpers.page_models import save
 from helpers.small_texts import TEXTS
@@ -499,3 +502,27 @@ def test_a_threshold_is_chosen_by_the_largest_f1(model, texts, tmp_path, kind):
         predict(folder, texts, tmp_path / "d.jsonl", threshold="x", device="cpu")
     with refused(ServingError, "--label"):
         predict(folder, texts, tmp_path / "d.jsonl", tune=dev, threshold=tmp_path / "new.json")
+
+
+@pytest.mark.slow
+def test_the_installed_command_is_killed_and_resumes(model, tmp_path):
+    """From a folder outside the clone, with rows of three parts; the file is that of a run without a stop."""
+    write_rows(tmp_path / "in.jsonl", [{"text": f"{TEXTS[n % 10]}{n}", "y": NAMES[n % 3]} for n in range(10_000)])
+    command = [ROFORMER, "predict", str(model("one")), "in.jsonl", "--label", "y", "--output"]
+    options = {"cwd": tmp_path, "env": os.environ | {"COLUMNS": "120"}}
+    whole = subprocess.run([*command, "whole.csv"], capture_output=True, text=True, check=True, **options)
+    assert_states(whole.stdout, "10,000", "[一般]", "accuracy")
+    parts = tmp_path / ".out.csv.parts"
+    started = subprocess.Popen([*command, "out.csv"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
+    while not (parts / "000000.jsonl").exists():
+        assert started.poll() is None
+        time.sleep(0.01)
+    started.kill()
+    started.wait()
+    assert not (tmp_path / "out.csv").exists()
+    resumed = subprocess.run([*command, "out.csv"], capture_output=True, text=True, check=True, **options)
+    assert "of them kept" in resumed.stdout and "Traceback" not in resumed.stderr
+    assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes() and not parts.exists()
+    refusal = subprocess.run([*command, "out.csv"], capture_output=True, text=True, **options)
+    assert refusal.returncode == 1 and "Traceback" not in refusal.stderr
+    assert_states(refusal.stderr, "out.csv", "--force")
