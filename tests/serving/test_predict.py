@@ -514,7 +514,7 @@ def test_the_installed_command_is_killed_and_resumes(model, tmp_path):
     assert_states(whole.stdout, "10,000", "[一般]", "accuracy")
     parts = tmp_path / ".out.csv.parts"
     started = subprocess.Popen([*command, "out.csv"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
-    while not (parts / "000000.jsonl").exists():
+    while not (parts / "000001.jsonl").exists():
         assert started.poll() is None
         time.sleep(0.01)
     started.kill()
