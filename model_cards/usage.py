@@ -100,6 +100,8 @@ def example(name: str, config: dict, word_level: bool, pairs: bool = False) -> s
     if task in WITHOUT_PIPELINE:
         return WITHOUT_PIPELINE[task].replace("{name}", literal)
     arguments = PAIR if pairs and task == "text-classification" else ARGUMENTS.get(task, TEXT)
+    if config.get("problem_type") == "multi_label_classification":
+        arguments += ", top_k=None"  # the probability of each label
     return PIPELINE.format(pipeline=PIPELINES.get(task, task), name=literal, arguments=arguments)
 
 

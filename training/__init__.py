@@ -16,8 +16,15 @@ if TYPE_CHECKING:
     from .comparing.paired_bootstrap import Difference, paired_bootstrap
     from .errors import Interrupted, TrainingError, exit_on_error
     from .finetuning.answers import answer_scores
+    from .finetuning.class_weights import WeightedLoss, balanced_weights
+    from .finetuning.evaluation import class_scores, class_table, number_scores, score_table, several_scores
+    from .finetuning.folders import load_folders
     from .finetuning.glue import GLUE_TASKS, read_glue
+    from .finetuning.label_kinds import LabelCollator, Labels, label_kind
+    from .finetuning.labels import encode_labels, encode_numbers, load_labelled
+    from .finetuning.options import PARTS, add_fine_tuning_options, best_epoch_arguments, choose_defaults
     from .finetuning.predictions import ClassPredictions, check_predictions_file
+    from .finetuning.seeds import train_seeds
     from .finetuning.spans import SpanPredictions, tag_spans
     from .finetuning.tags import load_entities
     from .finetuning.token_labels import bio_tags, find_spans, label_tokens, print_lost
@@ -31,9 +38,9 @@ if TYPE_CHECKING:
     from .retrieval.questions import load_questions, split_questions, with_negatives
     from .retrieval.search import RETRIEVAL_METRICS, PassageSearch, bm25
     from .runs.arguments import Distinct, ScriptParser, at_least, positive, random_seed
-    from .runs.data import encode_labels, load_data, load_texts, split_by, split_off
+    from .runs.data import load_data, load_texts, split_by, split_missing, split_off
     from .runs.finite_callback import FiniteCallback, NotFinite
-    from .runs.length import check_length, with_trained_length
+    from .runs.length import check_length, tokenize_parts, with_trained_length
     from .runs.new_head import new_head
     from .runs.run_folder import Run, last_checkpoint, start_run
     from .runs.spread import print_scores, spread
@@ -53,6 +60,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GLUE_TASKS",
+    "PARTS",
     "RETRIEVAL_METRICS",
     "TRIPLET_BASELINES",
     "ClassPredictions",
@@ -62,6 +70,8 @@ __all__ = [
     "DocumentTokenizer",
     "FiniteCallback",
     "Interrupted",
+    "LabelCollator",
+    "Labels",
     "MaskingCollator",
     "MuonAndAdamW",
     "NotFinite",
@@ -73,33 +83,45 @@ __all__ = [
     "TrainingError",
     "TripletAccuracy",
     "TripletCollator",
+    "WeightedLoss",
+    "add_fine_tuning_options",
     "answer_scores",
     "at_least",
     "average_checkpoints",
+    "balanced_weights",
+    "best_epoch_arguments",
     "bio_tags",
     "bm25",
     "check_length",
     "check_model_source",
     "check_predictions_file",
+    "choose_defaults",
+    "class_scores",
+    "class_table",
     "draw_learning_curves",
     "draw_panels",
     "encode_labels",
+    "encode_numbers",
     "exit_on_error",
     "files_of",
     "find_spans",
     "fine_tuning_rate",
     "fresh_model",
     "held_out_scores",
+    "label_kind",
     "label_tokens",
     "last_checkpoint",
     "load_data",
     "load_entities",
+    "load_folders",
+    "load_labelled",
     "load_questions",
     "load_texts",
     "load_tokenizer",
     "load_triplets",
     "near_duplicates",
     "new_head",
+    "number_scores",
     "one_bar",
     "paired_bootstrap",
     "positive",
@@ -109,7 +131,10 @@ __all__ = [
     "random_seed",
     "read_glue",
     "read_stages",
+    "score_table",
+    "several_scores",
     "split_by",
+    "split_missing",
     "split_off",
     "split_questions",
     "spread",
@@ -117,7 +142,9 @@ __all__ = [
     "tag_spans",
     "text_blind",
     "tf_idf",
+    "tokenize_parts",
     "train_or_resume",
+    "train_seeds",
     "train_translation_tokenizer",
     "trained_model",
     "triplet_accuracy",
@@ -134,11 +161,18 @@ __getattr__, __dir__ = lazy_names(
         "comparing.paired_bootstrap": ("Difference", "paired_bootstrap"),
         "errors": ("Interrupted", "TrainingError", "exit_on_error"),
         "finetuning.answers": ("answer_scores",),
+        "finetuning.class_weights": ("WeightedLoss", "balanced_weights"),
+        "finetuning.evaluation": ("class_scores", "class_table", "number_scores", "score_table", "several_scores"),
+        "finetuning.folders": ("load_folders",),
         "finetuning.glue": ("GLUE_TASKS", "read_glue"),
+        "finetuning.label_kinds": ("LabelCollator", "Labels", "label_kind"),
+        "finetuning.labels": ("encode_labels", "encode_numbers", "load_labelled"),
+        "finetuning.options": ("PARTS", "add_fine_tuning_options", "best_epoch_arguments", "choose_defaults"),
         "finetuning.predictions": ("ClassPredictions", "check_predictions_file"),
         "finetuning.spans": ("SpanPredictions", "tag_spans"),
         "finetuning.tags": ("load_entities",),
         "finetuning.token_labels": ("bio_tags", "find_spans", "label_tokens", "print_lost"),
+        "finetuning.seeds": ("train_seeds",),
         "finetuning.trainers": ("one_bar", "train_or_resume"),
         "pretraining.documents": ("Corpus", "DocumentTokenizer", "files_of"),
         "pretraining.masking": ("MaskingCollator",),
@@ -149,9 +183,9 @@ __getattr__, __dir__ = lazy_names(
         "retrieval.questions": ("load_questions", "split_questions", "with_negatives"),
         "retrieval.search": ("RETRIEVAL_METRICS", "PassageSearch", "bm25"),
         "runs.arguments": ("Distinct", "ScriptParser", "at_least", "positive", "random_seed"),
-        "runs.data": ("encode_labels", "load_data", "load_texts", "split_by", "split_off"),
+        "runs.data": ("load_data", "load_texts", "split_by", "split_missing", "split_off"),
         "runs.finite_callback": ("FiniteCallback", "NotFinite"),
-        "runs.length": ("check_length", "with_trained_length"),
+        "runs.length": ("check_length", "tokenize_parts", "with_trained_length"),
         "runs.new_head": ("new_head",),
         "runs.run_folder": ("Run", "last_checkpoint", "start_run"),
         "runs.spread": ("print_scores", "spread"),

@@ -205,12 +205,14 @@ class TableBatch(Batch):
             raise DataError(f"{self.source}: {name} has a text that is not UTF-8: store it as binary") from None
 
     def _classes(self, column: str) -> list[str]:
-        """Return the names of the classes of a column of class ids."""
+        """Return the names of the classes of a column of class ids, or of lists of them."""
         feature = self.features.get(column)
         if feature is None:
             feature = self.features
             for part in column.split("."):
                 feature = feature.get(part, {}) if isinstance(feature, dict) else {}
+        if isinstance(feature, dict) and feature.get("_type") in ("List", "LargeList", "Sequence"):
+            feature = feature.get("feature")
         return feature.get("names", []) if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" else []
 
 
@@ -225,7 +227,9 @@ def flatten(record: Mapping[str, object]) -> dict[str, object]:
     return fields
 
 
-def _class_name(classes: Sequence[str], class_id: object) -> str | None:
+def _class_name(classes: Sequence[str], class_id: object) -> object:
+    if isinstance(class_id, list):
+        return [_class_name(classes, one) for one in class_id]
     return classes[class_id] if isinstance(class_id, int) and 0 <= class_id < len(classes) else None
 
 

@@ -54,6 +54,7 @@ def load_texts(
     split: str = "train",
     *,
     lists: Sequence[str] = (),
+    may_be_empty: bool = False,
     named_by: Sequence[str] = (),
     **options,
 ) -> datasets.Dataset:
@@ -64,6 +65,7 @@ def load_texts(
         columns: names of the columns, or the new name of each column -> its name in the source. A field of an object is
             a column, such as `translation.de`.
         lists: new names of the columns whose values may be lists; each value of theirs becomes a list of strings.
+        may_be_empty: whether their lists may be empty.
         named_by: the command-line options that name the columns, in the same order, for errors.
         source, split, options: see `load_data`.
 
@@ -80,7 +82,7 @@ def load_texts(
                 read = texts_of if name in lists else text_of
                 text = read(value, batch, number, column)
                 parts = text if isinstance(text, list) else [text]
-                if not parts or not all(map(has_text, parts)):
+                if not (parts or may_be_empty) or not all(map(has_text, parts)):
                     raise TrainingError(f"{batch.where(number, column)} is empty: fill it, or remove the row")
                 texts[name].append(text)
     if not has_rows:
@@ -94,6 +96,7 @@ def place_of(
     source: str | Path, column: str, is_wrong: Callable[[str | None], bool], split: str = "train", **options
 ) -> str:
     """Return the file, the row and the column of the first text that is wrong, for an error; the source if it has none.
+    Texts in lists are looked at too.
 
     Args:
         source, split, options: see `load_data`.
@@ -103,7 +106,7 @@ def place_of(
     with suppress(DataError):
         for batch in batches_of(source, [column], split, options):
             for number, [value] in batch.rows([column]):
-                if is_wrong(text_of(value, batch, number, column)):
+                if any(map(is_wrong, texts_of(value, batch, number, column))):
                     return batch.where(number, column)
     return str(source)
 
@@ -131,27 +134,6 @@ def _options_of_files(source: str | Path, options: Mapping) -> tuple[Sequence[st
     return options.get("column_names"), sample_by == "document"
 
 
-def encode_labels(
-    parts: datasets.DatasetDict, sources: Mapping[str, str], order: Sequence[str] = (), column: str = "label"
-) -> datasets.DatasetDict:
-    """Return the parts with `label` as class ids: the classes of "train", in `order` if it has the same, or sorted.
-
-    `column` is the name of the labels in the sources, for errors.
-
-    Raises a TrainingError that names the source if "train" has one class, and the file and the row if another part has
-    a class that "train" lacks.
-    """
-    labels = parts["train"].class_encode_column("label").features["label"]
-    labels = datasets.ClassLabel(names=[*order]) if sorted(order) == sorted(labels.names) else labels
-    if labels.num_classes < 2:
-        raise TrainingError(f"{sources['train']}: every label is {labels.names[0]!r}; expected at least two classes")
-    for part, rows in parts.items():
-        if unknown := sorted({*rows["label"]} - {*labels.names}):
-            place = place_of(sources[part], column, lambda text: text == unknown[0], part)
-            raise TrainingError(f"{place}: no training text has the label {unknown[0]!r}")
-    return parts.cast_column("label", labels)
-
-
 def split_off(rows: datasets.Dataset, share: float, seed: int = 0) -> tuple[datasets.Dataset, datasets.Dataset]:
     """Split rows at random into the larger part, and a part with a `share` of the rows.
 
@@ -165,6 +147,17 @@ def split_off(rows: datasets.Dataset, share: float, seed: int = 0) -> tuple[data
             "for all parts by --validation and --test"
         ) from None
     return kept, taken
+
+
+def split_missing(parts: datasets.DatasetDict) -> datasets.DatasetDict:
+    """Return the splits "train", "validation" and "test" where "train" is given: alone, it is split 6:2:2, and with
+    "test", 3:1. Without "test", "validation" is all that is evaluated, and is never split off."""
+    parts = datasets.DatasetDict(parts)
+    if "validation" not in parts:
+        for part, share in ("test", 0.2), ("validation", 0.25):
+            if part not in parts:
+                parts["train"], parts[part] = split_off(parts["train"], share)
+    return parts
 
 
 def split_by(

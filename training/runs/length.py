@@ -2,6 +2,7 @@
 
 import copy
 
+import datasets
 from transformers import PreTrainedTokenizerBase
 from transformers.tokenization_utils_base import LARGE_INTEGER
 
@@ -32,3 +33,13 @@ def with_trained_length(tokenizer: PreTrainedTokenizerBase, length: int) -> PreT
     own = tokenizer.model_max_length
     tokenizer.model_max_length = length if own >= LARGE_INTEGER else max(own, length)
     return tokenizer
+
+
+def tokenize_parts(
+    parts: datasets.DatasetDict, tokenizer: PreTrainedTokenizerBase, length: int
+) -> datasets.DatasetDict:
+    """Return the parts with the tokens of `text`, or of the pair `text` and `text_pair`, truncated at a length."""
+    texts = [name for name in ("text", "text_pair") if name in parts["train"].column_names]
+    options = {"truncation": True, "max_length": length}
+    work = {"input_columns": texts, "remove_columns": texts, "fn_kwargs": options, "desc": "tokenizing"}
+    return parts.map(tokenizer, batched=True, **work)

@@ -4,7 +4,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
+
+_MAX_COLUMNS = 4  # that fit into 80 characters
 
 
 def spread(values: Sequence[float], form: str) -> str:
@@ -18,26 +20,20 @@ def spread(values: Sequence[float], form: str) -> str:
 
 
 def print_scores(runs: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
-    """Print a table of scores, with a row for each run, then mean and standard deviation of several.
+    """Print a table of scores, with a row for each run, then mean and standard deviation of several. Many scores are
+    printed in a table for each split.
 
     >>> print_scores({"seed 0": {"test": {"accuracy": 0.5}}, "seed 1": {"test": {"accuracy": 0.75}}})
     """
-    rows = {
-        run: {
-            f"{split} {name}".replace("_", " "): value
-            for split, scores in splits.items()
-            for name, value in scores.items()
-        }
-        for run, splits in runs.items()
-    }
-    table = Table("")
-    for name in next(iter(rows.values())):
-        table.add_column(name, justify="right")
-    for run, row in rows.items():
-        table.add_row(run, *(f"{value:.3f}" for value in row.values()))
-    if len(rows) > 1:
-        table.add_section()
-        table.add_row(
-            "mean", *(spread(column, ".3f") for column in zip(*(row.values() for row in rows.values()), strict=True))
-        )
-    Console(markup=False).print(table)
+    splits = next(iter(runs.values()))
+    is_wide = sum(map(len, splits.values())) > _MAX_COLUMNS
+    for group in [[split] for split in splits] if is_wide else [[*splits]]:
+        names = {f"{split} {name}".replace("_", " "): (split, name) for split in group for name in splits[split]}
+        rows = [[scores[split][name] for split, name in names.values()] for scores in runs.values()]
+        table = Table("", *(Column(name, justify="right") for name in names))
+        for run, row in zip(runs, rows, strict=True):
+            table.add_row(run, *(f"{value:.3f}" for value in row))
+        if len(rows) > 1:
+            table.add_section()
+            table.add_row("mean", *(spread(column, ".3f") for column in zip(*rows, strict=True)))
+        Console(markup=False).print(table)
