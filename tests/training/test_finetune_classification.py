@@ -168,6 +168,76 @@ def test_a_killed_seed_resumes_as_if_it_had_not_been_killed(folder, checkpoint):
     assert all(torch.equal(weight, models[1][name]) for name, weight in models[0].items())
 
 
+KINDS = {"several": ["--label-separator", "+"], "numbers": ["--numbers"]}
+
+
+@pytest.fixture
+def arguments_of(folder):
+    """Return a function that writes texts with several labels or numbers, and returns the arguments for them."""
+
+    def write(kind, *more):
+        texts = {"月": "明月", "天": "天上", "月+天": "明月天上"}
+        labels = dict(zip(texts, texts if kind == "several" else (100, 300, 250), strict=True))
+        rows = [f"{texts[label]}{end}\t{labels[label]}" for label in texts for end in "。，几何时有不知今夕" * 2]
+        (folder / "rows.tsv").write_text("\n".join(["text\tkind", *rows, "明月。\t-"]), encoding="utf-8")
+        words = ["start", "--train", "rows.tsv", "--label", "kind", "--ignore-label", "-", *KINDS[kind], *more]
+        return [*words, "--learning-rate", "3e-2", "--batch-size", "4"]
+
+    return write
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_several_labels_and_numbers_are_learned_and_served(kind, run, folder, arguments_of, no_pictures):
+    words = arguments_of(kind, "--epochs", "30", "--patience", "30", "--output", "run")
+    code, out, err = run("--predictions", "found.jsonl", options=words)
+    assert code == 0 and "train: 36 texts, validation: 12 texts, test: 12 texts, left out: 1 texts\n" in out, err
+    assert not (folder / "run" / "confusion.png").exists()
+    scores = results(folder)["seeds"]["0"]["scores"]["test"]
+    assert scores["exact_match"] > 0.7 if kind == "several" else scores["mean_absolute_error"] < 30
+    card = ModelCard.load(folder / "run" / "model" / "README.md")
+    assert {result.metric_type: result.metric_value for result in card.data.eval_results} == scores
+    rows = [json.loads(line) for line in (folder / "found.jsonl").read_text(encoding="utf-8").splitlines()]
+    classify = pipeline("text-classification", model="run/model", top_k=None, device="cpu")
+    for row, answers in zip(rows, classify([row["text"] for row in rows]), strict=True):
+        served = [(answer["label"], answer["score"]) for answer in answers]
+        if kind == "several":
+            found = zip(row["predicted"], row["score"], strict=True)
+            served = [(label, score) for label, score in served if score >= 0.5]
+        else:
+            found = [("kind", row["predicted"])]
+        assert [*found] == [(label, pytest.approx(score, rel=1e-4)) for label, score in served]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_killed_run_of_several_labels_or_numbers_resumes_as_if_it_had_not_been_killed(kind, folder, arguments_of):
+    words = arguments_of(kind, "--epochs", "3", "--output")
+    assert run_process(SCRIPT.name, folder, *words, "whole")[0] == 0
+    kill_at(SCRIPT.name, folder, "run/seed-0/checkpoint-9/trainer_state.json", *words, "run")
+    code, out, err = run_process(SCRIPT.name, folder, *words, "run", "--resume")
+    assert code == 0 and "run/seed-0/checkpoint-" in out, err
+    whole, resumed = (json.loads((folder / name / "results.json").read_text()) for name in ("whole", "run"))
+    assert whole["seeds"]["0"]["scores"] == resumed["seeds"]["0"]["scores"]
+    models = [load_file(folder / name / "model" / "model.safetensors") for name in ("whole", "run")]
+    assert all(torch.equal(weight, models[1][name]) for name, weight in models[0].items())
+
+
+@pytest.mark.slow
+def test_labels_from_folders_with_weights(run, folder, no_pictures):
+    """A fifth of the texts are of the rare class."""
+    for number, line in enumerate(LINES[:20] + LINES[20:] * 4):
+        text, label = line.split("\t")
+        place = folder / "data" / label / f"{number}.txt"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, encoding="utf-8")
+    words = ["--train", "data", "--label-from-folders", "--class-weights", "balanced", "--epochs", "20"]
+    code, out, err = run(*words, "--patience", "20", "--learning-rate", "1e-2")
+    assert code == 0 and "train: 60 texts, validation: 20 texts, test: 20 texts\n" in out, err
+    assert results(folder)["seeds"]["0"]["scores"]["test"]["macro_f1"] > 0.8
+    assert_states(ModelCard.load(folder / "run" / "model" / "README.md").text, "class weights: balanced")
+
+
 def test_predictions_are_those_of_the_saved_model(run, folder, no_pictures):
     """Also if they are asked for when the training is over."""
     arguments = ["--train", "texts.tsv", "--test", "texts.tsv", "--epochs", "2"]
@@ -213,6 +283,13 @@ def test_bad_arguments_are_named(run, folder):
     assert_states(refusal("--train", "texts.tsv", "--test", "more.tsv"), "more.tsv", "地")
     assert_states(refusal("--train", "texts.tsv", "--label", "class"), "texts.tsv", "class", "text, label")
     assert_states(refusal("--train", "texts.tsv", "--predictions", "texts.tsv"), "texts.tsv")
+    assert_states(refusal("--train", "texts.tsv", "--numbers"), "texts.tsv, row 1", "'月'")
+    assert_states(refusal("--train", "texts.tsv", "--ignore-label", "-"), "texts.tsv", "'-'")
+    weights = refusal("--train", "texts.tsv", "--label-separator", ",", "--class-weights", "balanced")
+    assert_states(weights, "--class-weights")
     code, _, err = run("--train", "texts.tsv", "--text", "text", "text", "other")
     assert code == 2
     assert_states(err, "--text", "two")
+    code, _, err = run("--train", "texts.tsv", "--numbers", "--label-separator", ",")
+    assert code == 2
+    assert_states(err, "--numbers", "--label-separator")

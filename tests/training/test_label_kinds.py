@@ -98,9 +98,10 @@ def test_a_step_in_parts_is_the_same_step(kind, start, tokenizer, tmp_path):
 
 
 def test_rare_classes_count_more(start):
-    """The loss of the model itself has no weights."""
+    """Also for the choice of the epoch. The loss of the model itself has no weights."""
     labels, weighted = label_kind(rows_of("classes")), label_kind(rows_of("classes"), class_weights="balanced")
-    assert labels.loss is None and weighted.loss.weights.tolist() == pytest.approx([4 / 3, 2 / 3, 4 / 3])
+    assert labels.loss is None and (labels.metrics[0], weighted.metrics[0]) == ("accuracy", "macro_f1")
+    assert weighted.loss.weights.tolist() == pytest.approx([4 / 3, 2 / 3, 4 / 3])
     for kind in ("several", "numbers"):
         with refused(TrainingError, "--class-weights"):
             label_kind(rows_of(kind), class_weights="balanced")

@@ -77,7 +77,7 @@ class Labels(ABC):
 
 
 class ClassLabels(Labels):
-    """A class for each text; with `weights`, of each class, in a `WeightedLoss`."""
+    """A class for each text; with `weights`, of each class, in a `WeightedLoss`, and the best epoch by macro F1."""
 
     problem_type = "single_label_classification"
     described = "labelled texts"
@@ -85,7 +85,8 @@ class ClassLabels(Labels):
 
     def __init__(self, names: Sequence[str], weights: torch.Tensor | None = None):
         super().__init__(names)
-        self.loss = None if weights is None else WeightedLoss(weights)
+        if weights is not None:
+            self.loss, self.metrics = WeightedLoss(weights), self.metrics[::-1]
 
     def tensor(self, labels: Sequence) -> torch.Tensor:
         return torch.tensor(labels)
