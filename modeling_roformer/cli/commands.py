@@ -276,6 +276,8 @@ def embed(
     dtype: Annotated[str, Option(help="dtype of the model: float32, bfloat16 or float16.")] = "float32",
     vector_dtype: Annotated[str, Option(help="dtype of the stored vectors: float32 or float16.")] = "float32",
     keep_text: Annotated[bool, Option("--keep-text", help="Store the texts beside their vectors.")] = False,
+    words: Annotated[bool, Option("--words", help="Also index the words, for `rank --words` and `--both`.")] = False,
+    word_unit: Annotated[str, Option(help="What --words counts: word, or bigram of characters.")] = "word",
     shard_size: Annotated[int, Option(min=1, help="Texts per file, and in memory.")] = 4096,
     batch_tokens: Annotated[int, Option(help="Tokens per batch.")] = 16_384,
     device: Device = None,
@@ -298,6 +300,8 @@ def embed(
         dtype=dtype,
         vector_dtype=vector_dtype,
         keep_text=keep_text,
+        words=words,
+        word_unit=word_unit,
         shard_size=shard_size,
         batch_tokens=batch_tokens,
         device=device,
@@ -315,28 +319,67 @@ def rank(
     vectors: Annotated[Path, Argument(metavar="VECTORS", help="A folder that `roformer embed` wrote.")],
     top_k: Annotated[int, Option(min=1, help="Number of texts to show for each query.")] = 10,
     field: TextField = "text",
+    id_field: Annotated[str | None, Option(help="Field or column with the query's id.")] = None,
+    words: Annotated[bool, Option("--words", help="Search by words (BM25), not by vectors.")] = False,
+    both: Annotated[bool, Option("--both", help="Search by words and by vectors, and join the two lists.")] = False,
+    word_unit: Annotated[str | None, Option(help="word or bigram, if the words are indexed now.")] = None,
+    weight: Annotated[
+        float | None, Option(min=0, max=1, help="With --both: weight of the vectors; by default tuned, or 0.5.")
+    ] = None,
+    tune: Annotated[
+        Path | None, Option(metavar="FILE", help="With --both: queries on which to choose and store the weight.")
+    ] = None,
+    relevant: Annotated[
+        str | None, Option(metavar="COLUMN", help="Column of --tune with the ids of relevant texts; or give --qrels.")
+    ] = None,
+    qrels: Annotated[
+        Path | None, Option(metavar="FILE", help="Judgements in TREC's form: show the scores of the search.")
+    ] = None,
+    min_score: Annotated[float | None, Option(help="Leave out texts with a lower score.")] = None,
     model: Annotated[Path | None, Option(metavar="DIR", help="Model of the vectors, if it has been moved.")] = None,
     device: Device = None,
     as_json: Annotated[bool, Option("--json", help="Print a line of JSON for each query, with texts in full.")] = False,
-    output: Annotated[Path | None, Option(metavar="FILE", help="Write this JSON to a file instead.")] = None,
+    output: Annotated[
+        Path | None, Option(metavar="FILE", help="Write this JSON to a file, or a run in TREC's form to NAME.trec.")
+    ] = None,
     force: ForceFile = False,
 ) -> None:
-    """Show the texts of a corpus that are closest to a query, by the cosines of all vectors. Extra: embed."""
+    """Show the texts of a corpus that fit a query best: by vectors (exact cosines), by words, or by both.
+    Extra: embed."""
     from modeling_roformer.files import write_whole
     from modeling_roformer.files.new_file import require_writable
 
     if output is not None:
         if vectors.resolve() in output.resolve().parents:
             raise FileExistsError(f"{output} is in the folder of the vectors, {vectors}: name a file outside it")
-        require_writable(output, force, [query])
-    from modeling_roformer.serving.vectors import rank as rank_texts
+        require_writable(output, force, [path for path in (query, tune, qrels) if path is not None])
+    from modeling_roformer.serving.vectors import options
 
-    ranking = rank_texts(query, vectors, top_k=top_k, field=field, model=model, device=device, progress=True)
+    options.check_search(words, both, word_unit, weight, tune, relevant, qrels, query)
+    from modeling_roformer.serving.vectors import evaluate, read_qrels, read_relevant
+    from modeling_roformer.serving.vectors import rank as rank_texts
+    from modeling_roformer.serving.vectors import tune as tune_weight
+
+    judgements = read_qrels(qrels) if qrels is not None else {}
+    shared = {"field": field, "id_field": id_field, "word_unit": word_unit, "model": model, "device": device}
+    shared |= {"progress": True, "tell": show_note}
+    if tune is not None:
+        known = read_relevant(tune, relevant, id_field) if relevant is not None else judgements
+        show_note(tune_weight(tune, vectors, known, **shared).sentence())
+    by = "words" if words else "both" if both else "vectors"
+    at_least = top_k if qrels is None else max(top_k, options.JUDGED)
+    ranking = rank_texts(query, vectors, top_k=at_least, by=by, weight=weight, min_score=min_score, **shared)
     if not ranking.finished:
         show_note(f"{vectors} is not finished: texts without vectors are not ranked")
+    evaluation = evaluate(ranking, judgements) if qrels is not None else None
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(output, ranking.json_lines())
+        write_whole(output, ranking.trec_run() if output.suffix == ".trec" else ranking.json_lines())
+    if evaluation is not None:
+        if evaluation.left_out:
+            show_note(f"{evaluation.left_out:,} queries have no relevant text in {qrels}, and are left out")
+        print_json(evaluation.json()) if as_json else stdout.print(evaluation.table())
+    elif output is not None:
         print(output)
     elif as_json:
         print_json(ranking.json_lines())

@@ -27,6 +27,7 @@ from ..pooling import check_model
 from .encoder import BATCH_TOKENS, MAX_LENGTH, Rows, TextEncoder, model_identity
 from .on_ray import compute_on_ray
 from .options import check_options, check_output, hash_of_paths
+from .terms import check_unit, splitter_of
 from .texts import READ_BYTES, Shard, read_shards
 from .vector_folder import ComputedShard, VectorFolder, shard_file
 
@@ -41,7 +42,8 @@ class EmbedReport:
     """Result of `embed`.
 
     `shards` counts all shards, and `kept` those that were on disk before. `left_out` counts rows without a text, and
-    `truncated` the texts that reach the maximum length. `chunks` is the number of all chunks, if texts were split.
+    `truncated` the texts that reach the maximum length. `chunks` is the number of all chunks, if texts were split, and
+    `words` that of different words, or bigrams, if they were indexed.
     """
 
     model: Path
@@ -55,6 +57,7 @@ class EmbedReport:
     truncated: int
     seconds: float
     chunks: int | None = None
+    words: int | None = None
 
     def table(self) -> Table:
         """Return the summary as a rich table."""
@@ -64,6 +67,7 @@ class EmbedReport:
             "texts": f"{self.texts:,}",
             "chunks": f"{self.chunks:,}" if self.chunks else None,
             "vectors": f"{self.width:,} × {self.dtype}",
+            "words": f"{self.words:,} different ones, indexed" if self.words else None,
             "shards": f"{self.shards:,}" + (f", {self.kept:,} of them kept" if self.kept else ""),
             "left out": f"{self.left_out:,} rows without a text" if self.left_out else None,
             "truncated": f"{self.truncated:,} texts reach the limit (--max-length)" if self.truncated else None,
@@ -114,6 +118,8 @@ def embed(
     dtype: str = "float32",
     vector_dtype: str = "float32",
     keep_text: bool = False,
+    words: bool = False,
+    word_unit: str = "word",
     shard_size: int = SHARD_SIZE,
     batch_tokens: int = BATCH_TOKENS,
     device: str | None = None,
@@ -137,6 +143,8 @@ def embed(
         dtype, batch_tokens, device: see `TextEncoder`.
         vector_dtype: of the stored vectors, float32 or float16.
         keep_text: also store the texts.
+        words: also make an index of the words, for `rank` by words; see `word_index.py`.
+        word_unit: "word" or "bigram"; see `TermSplitter`.
         shard_size: texts per file, and in memory.
         ray: compute on Ray: the address of a cluster, "auto", or "local" for one on this machine.
         workers: number of Ray processes; by default one per GPU, or one per machine without GPUs.
@@ -155,6 +163,7 @@ def embed(
     started = time.perf_counter()
     sources = tuple(map(str, [texts] if isinstance(texts, (str, Path)) else texts))
     check_options(vector_dtype, chunk, overlap, max_length)
+    check_unit(word_unit)
     check_output(output, sources)
     corpus = Texts(sources, field, id_field, sample_by, READ_BYTES)
     model, folder = check_model(directory).resolve(), VectorFolder(output)
@@ -211,7 +220,13 @@ def embed(
         }
         shard_file_arguments = {"dtype": vector_dtype, "keep_text": keep_text}
         make_encoder = partial(ShardEncoder, model, settings["model"], encoder_arguments, shard_file_arguments)
-        missing = (_with_unique_ids(shard) for shard in read_shards(corpus, shard_size) if shard.name not in kept)
+        shards = read_shards(corpus, shard_size)
+        if words:
+            from .word_index import CountedTexts, has_index, write_index
+
+            counted = CountedTexts(splitter_of(model, word_unit))
+            shards = counted.counting(shards)
+        missing = (_with_unique_ids(shard) for shard in shards if shard.name not in kept)
         if ray is None:
             computed = _compute_here(missing, make_encoder)
         else:
@@ -223,6 +238,9 @@ def embed(
         _check_end(sources, on_disk, folder, settings)
         totals = _totals(folder, settings)
         folder.write_settings(settings | {"done": totals})
+        if words and not has_index(folder, settings, word_unit):
+            bar.update(task, description="indexing words")
+            write_index(folder, settings, counted)
     return EmbedReport(
         model=Path(directory),
         output=Path(output),
@@ -231,6 +249,7 @@ def embed(
         left_out=left_out,
         truncated=sum(record["cut"] for record in settings["shards"].values()),
         seconds=time.perf_counter() - started,
+        words=len(counted.vocabulary) if words else None,
         **totals,
     )
 

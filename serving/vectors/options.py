@@ -1,4 +1,4 @@
-"""Checks of the options of `embed`, and the hash of the paths of its texts."""
+"""Checks of the options of `embed` and `rank`, and the hash of the paths of the texts of `embed`."""
 
 import hashlib
 import json
@@ -9,6 +9,8 @@ from pathlib import Path
 from ..errors import ServingError
 from .vector_folder import VECTOR_DTYPES
 
+JUDGED = 100  # texts per query that the scores of a search need
+
 
 def check_options(vector_dtype: str, chunk: int | None, overlap: int | None, max_length: int | None) -> None:
     """Raise ServingError if there is no such dtype of vectors, or if an option would have no effect beside another."""
@@ -18,6 +20,34 @@ def check_options(vector_dtype: str, chunk: int | None, overlap: int | None, max
         raise ServingError(f"overlap is {overlap}, but only chunks overlap: give their length (--chunk) as well")
     if chunk is not None and max_length is not None:
         raise ServingError(f"chunk is {chunk} and max_length {max_length}: give one, since chunks hold the whole text")
+
+
+def check_search(
+    words: bool,
+    both: bool,
+    word_unit: str | None,
+    weight: float | None,
+    tune: Path | None,
+    relevant: str | None,
+    qrels: Path | None,
+    query: str,
+) -> None:
+    """Raise ServingError if an option of `rank` would have no effect beside another, or if the queries that choose the
+    weight are those of the search."""
+    if words and both:
+        raise ServingError("--words and --both are two searches: give one")
+    if word_unit is not None and not (words or both):
+        raise ServingError(f"--word-unit is {word_unit}, but vectors have no words: give --words or --both as well")
+    if not both and (weight is not None or tune is not None):
+        raise ServingError(f"{'--weight' if tune is None else '--tune'} joins two lists: give --both as well")
+    if tune is not None and weight is not None:
+        raise ServingError(f"--weight is {weight:g}, and --tune chooses it: give one")
+    if relevant is not None and tune is None:
+        raise ServingError(f"--relevant {relevant} is a column of the file of --tune, which is missing")
+    if tune is not None and relevant is None and qrels is None:
+        raise ServingError(f"{tune} needs relevant texts: name their column (--relevant), or judgements (--qrels)")
+    if tune is not None and os.path.exists(query) and os.path.exists(tune) and os.path.samefile(query, tune):
+        raise ServingError(f"{tune} is in --tune and searched: scores on queries that chose the weight are too high")
 
 
 def check_output(output: str | Path, sources: Sequence[str]) -> None:

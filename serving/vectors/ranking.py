@@ -1,77 +1,33 @@
-"""`roformer rank`: exact search for the closest texts, with one file of vectors in memory at a time."""
+"""`roformer rank`: search by vectors, exact, with one file of them in memory at a time; by words; and by both."""
 
-import json
-import os
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from rich.table import Column, Table
-from rich.text import Text
 
-from modeling_roformer.data import read_texts
-from modeling_roformer.data.formats import is_file_name
 from modeling_roformer.output.progress import byte_progress
 
 from ..errors import ServingError
 from .encoder import TextEncoder, check_finite, model_identity
+from .fusion import DEPTH, TunedWeight, fuse, store_weight, stored_weight, tune_weight
+from .matches import Match, Ranking, short
+from .queries import Relevant, read_queries
+from .terms import TermSplitter, check_unit, splitter_of
 from .vector_folder import VectorFolder, first_chunks
 
 if TYPE_CHECKING:
     import pyarrow
 
+    from .word_index import WordIndex
+
+logger = logging.getLogger(__name__)
+
 _QUERIES_PER_PRODUCT = 256  # queries compared with a file in one product
-
-
-@dataclass(frozen=True)
-class Match:
-    """A text of the corpus, and the cosine of its vector with the query's. `text` is None if texts were not kept.
-
-    `chunk` is the number of the text's best chunk, from 1, and None if texts were not split.
-    """
-
-    cosine: float
-    id: str
-    text: str | None = None
-    chunk: int | None = None
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """Closest texts for each query, best first. `finished` is False if only a part of the corpus was embedded."""
-
-    queries: list[str]
-    matches: list[list[Match]]
-    finished: bool
-
-    def table(self) -> Table:
-        """Return the matches as a rich table."""
-        has_text = any(match.text is not None for matches in self.matches for match in matches)
-        has_chunk = any(match.chunk is not None for matches in self.matches for match in matches)
-        whole = Column("id", overflow="fold")  # ids are shown in full
-        more = ["chunk"] * has_chunk + ["text"] * has_text
-        table = Table(*["query"] * (len(self.queries) > 1), "cosine", whole, *more)
-        for query, matches in zip(self.queries, self.matches, strict=True):
-            for place, match in enumerate(matches):
-                row = [f"{match.cosine:.3f}", match.id]
-                row += [str(match.chunk)] * has_chunk + [_short(match.text or "")] * has_text
-                if len(self.queries) > 1:
-                    row.insert(0, _short(query) if place == 0 else "")
-                table.add_row(*map(Text, row), end_section=place == len(matches) - 1)
-        return table
-
-    def json_lines(self) -> str:
-        """Return a line of JSON for each query: the query, and its results with ids, scores and texts in full."""
-        lines = []
-        for query, matches in zip(self.queries, self.matches, strict=True):
-            results = []
-            for match in matches:
-                fields = {"id": match.id, "score": match.cosine, "chunk": match.chunk, "text": match.text}
-                results.append({name: value for name, value in fields.items() if value is not None})
-            lines.append(json.dumps({"query": query, "results": results}, ensure_ascii=False) + "\n")
-        return "".join(lines)
+BY = ("vectors", "words", "both")
 
 
 def rank(
@@ -80,68 +36,167 @@ def rank(
     *,
     top_k: int = 10,
     field: str = "text",
+    id_field: str | None = None,
+    by: str = "vectors",
+    word_unit: str | None = None,
+    weight: float | None = None,
+    min_score: float | None = None,
     model: str | Path | None = None,
     device: str | None = None,
     progress: bool = False,
+    tell: Callable[[str], object] = logger.warning,
 ) -> Ranking:
-    """Return the texts with the largest cosines for each query, equal ones in the order of the input.
+    """Return the best texts for each query, equal ones in the order of the input.
 
-    A text that was split into chunks is ranked by its best chunk, which is returned.
+    A text that was split into chunks is ranked by its best chunk, which is returned; by words, as a whole.
 
     Args:
-        query: a text, a list of texts, or a file of texts (see `Texts`; `field` names the text in JSON Lines and
-            Parquet).
+        query: a text, a list of texts, or a file of texts (see `Texts`; `field` and `id_field` name the text and its id
+            in JSON Lines, CSV, TSV and Parquet).
         vectors: a folder written by `embed`.
         top_k: maximum number of texts per query, at least 1.
+        by: "vectors" for the largest cosines, "words" for the largest BM25, "both" for the two lists, joined by their
+            reciprocal ranks.
+        word_unit: "word" or "bigram", if the index of words is made now; see `TermSplitter`.
+        weight: weight of the vectors with "both", from 0 to 1; by default the one that `tune` stored, or 0.5.
+        min_score: leave out texts with a lower score.
         model: folder of the model that made the vectors. By default it is found by its name in the current folder or
             beside the vectors.
         device: device that encodes the queries; see `TextEncoder`.
         progress: show a progress bar on stderr.
+        tell: called with a sentence if an index of words cannot be used and is made again.
 
     Raises:
         ServingError: `top_k` is less than 1, there are no vectors, a file of them is missing or damaged, the model
-            differs, or a query has no vector.
+            differs, a query has no vector, or there is no index of words and no text to make it of.
 
     >>> rank("租客要求退还押金", "vectors", top_k=1).matches[0][0].id
     'cases.txt:3'
     """
     if top_k < 1:
         raise ServingError(f"top_k is {top_k}; expected at least 1")
-    folder = VectorFolder(vectors)
-    if folder.path.exists() and not folder.path.is_dir():
-        raise ServingError(f"{folder.path} is not a folder: name a folder that `roformer embed` wrote")
-    settings = folder.settings() or {}
-    if not (shards := settings.get("shards")):
-        raise ServingError(f"{folder.path} holds no vectors: make them with `roformer embed`")
-    queries = _queries(query, field)
-    place = _find_model(settings, folder, model)
-    encoder = TextEncoder(
-        place,
-        max_length=settings["max_length"],
-        longest=settings.get("longest"),
-        dtype=settings["dtype"],
-        device=device,
-    )
-    query_vectors = encoder(queries, "query")
-    remedy = f"embed the corpus with --dtype float32 instead of {settings['dtype']}, or check the model's weights"
-    check_finite(query_vectors, [f"the query {_short(text)!r}" for text in queries], remedy)
-    query_vectors = _normalised(query_vectors)
-    best = [_BestMatches(top_k) for _ in queries]
-    with byte_progress(progress) as bar:
-        task = bar.add_task("ranking", total=sum(path.stat().st_size for path in folder.files()))
-        for name, record in shards.items():
-            table = folder.read(name, record)
-            column = table["vector"].combine_chunks()
-            text_vectors = _normalised(column.flatten().to_numpy().reshape(-1, encoder.width))
-            starts = first_chunks(table)
-            table = table.drop_columns("vector")
-            for start in range(0, len(queries), _QUERIES_PER_PRODUCT):
-                end = start + _QUERIES_PER_PRODUCT
-                cosines = (query_vectors[start:end] @ text_vectors.T).astype(np.float32)
-                for matches, row in zip(best[start:end], cosines, strict=True):
-                    matches.add(row, table, starts)
-            bar.advance(task, (folder.path / name).stat().st_size)
-    return Ranking(queries, [matches.matches for matches in best], "done" in settings)
+    if by not in BY:
+        raise ServingError(f"by is {by!r}; expected one of {', '.join(BY)}")
+    if weight is not None and not (by == "both" and 0 <= weight <= 1):
+        raise ServingError(f"weight is {weight:g}; expected 0 (words alone) to 1 (vectors alone), with --both")
+    search = _Search(VectorFolder(vectors), word_unit, model, device, progress, tell)
+    queries = read_queries(query, field, id_field)
+    if by == "both":
+        lists = search.by_both(queries.texts, max(top_k, DEPTH))
+        weight = stored_weight(search.folder.path, search.index.splitter.unit) if weight is None else weight
+        matches = [fuse(*of_query, weight)[:top_k] for of_query in zip(*lists, strict=True)]
+    else:
+        matches = (search.by_words if by == "words" else search.by_vectors)(queries.texts, top_k)
+    if min_score is not None:
+        matches = [[match for match in of_query if match.score >= min_score] for of_query in matches]
+    scored_by = {"vectors": "cosine", "words": "BM25", "both": "score"}[by]
+    finished = "done" in search.settings
+    return Ranking(queries.texts, matches, finished, scored_by, queries.ids, shows_ids=id_field is not None)
+
+
+def tune(
+    queries: str | Path,
+    vectors: str | Path,
+    relevant: Relevant,
+    *,
+    field: str = "text",
+    id_field: str | None = None,
+    word_unit: str | None = None,
+    model: str | Path | None = None,
+    device: str | None = None,
+    progress: bool = False,
+    tell: Callable[[str], object] = logger.warning,
+) -> TunedWeight:
+    """Choose the weight of the vectors with `by="both"` on queries, and store it beside the vectors.
+
+    Args:
+        queries: a file of queries. Never evaluate with these.
+        relevant: ids of the relevant texts of each query; see `read_relevant` and `read_qrels`.
+        vectors, field, id_field, word_unit, model, device, progress, tell: see `rank`.
+
+    Raises ServingError as `rank` does, and if no relevant text is found.
+    """
+    search = _Search(VectorFolder(vectors), word_unit, model, device, progress, tell)
+    read = read_queries(queries, field, id_field)
+    lists = search.by_both(read.texts, DEPTH)
+    tuned = tune_weight(*lists, read.ids, relevant, search.index.splitter.unit)
+    store_weight(search.folder.path, tuned)
+    return tuned
+
+
+@dataclass
+class _Search:
+    """Search in a folder of vectors; see `rank` for the arguments."""
+
+    folder: VectorFolder
+    word_unit: str | None
+    model: str | Path | None
+    device: str | None
+    progress: bool
+    tell: Callable[[str], object]
+
+    def __post_init__(self):
+        check_unit(self.word_unit)
+        if self.folder.path.exists() and not self.folder.path.is_dir():
+            raise ServingError(f"{self.folder.path} is not a folder: name a folder that `roformer embed` wrote")
+        self.settings = self.folder.settings() or {}
+        if not self.settings.get("shards"):
+            raise ServingError(f"{self.folder.path} holds no vectors: make them with `roformer embed`")
+
+    @cached_property
+    def place(self) -> Path:
+        """Folder of the model that made the vectors."""
+        return _find_model(self.settings, self.folder, self.model)
+
+    @cached_property
+    def index(self) -> "WordIndex":
+        """Index of words, which is made if it is missing and texts are stored."""
+        from .word_index import open_index
+
+        def make_splitter(unit: str) -> TermSplitter:
+            return splitter_of(self.place, unit)
+
+        return open_index(self.folder, self.settings, self.word_unit, make_splitter, self.tell)
+
+    def by_words(self, queries: Sequence[str], top_k: int) -> list[list[Match]]:
+        """Return the texts with the largest BM25 for each query."""
+        return self.index.search(queries, top_k)
+
+    def by_both(self, queries: Sequence[str], top_k: int) -> tuple[list[list[Match]], list[list[Match]]]:
+        """Return the texts by vectors, and those by words."""
+        found = self.by_words(queries, top_k)  # first, since an index may be missing
+        return self.by_vectors(queries, top_k), found
+
+    def by_vectors(self, queries: Sequence[str], top_k: int) -> list[list[Match]]:
+        """Return the texts with the largest cosines for each query."""
+        settings, folder = self.settings, self.folder
+        encoder = TextEncoder(
+            self.place,
+            max_length=settings["max_length"],
+            longest=settings.get("longest"),
+            dtype=settings["dtype"],
+            device=self.device,
+        )
+        query_vectors = encoder(queries, "query")
+        remedy = f"embed the corpus with --dtype float32 instead of {settings['dtype']}, or check the model's weights"
+        check_finite(query_vectors, [f"the query {short(text)!r}" for text in queries], remedy)
+        query_vectors = _normalised(query_vectors)
+        best = [_BestMatches(top_k) for _ in queries]
+        with byte_progress(self.progress) as bar:
+            task = bar.add_task("ranking", total=sum(path.stat().st_size for path in folder.files()))
+            for name, record in settings["shards"].items():
+                table = folder.read(name, record)
+                column = table["vector"].combine_chunks()
+                text_vectors = _normalised(column.flatten().to_numpy().reshape(-1, encoder.width))
+                starts = first_chunks(table)
+                table = table.drop_columns("vector")
+                for start in range(0, len(queries), _QUERIES_PER_PRODUCT):
+                    end = start + _QUERIES_PER_PRODUCT
+                    cosines = (query_vectors[start:end] @ text_vectors.T).astype(np.float32)
+                    for matches, row in zip(best[start:end], cosines, strict=True):
+                        matches.add(row, table, starts)
+                bar.advance(task, (folder.path / name).stat().st_size)
+        return [matches.matches for matches in best]
 
 
 class _BestMatches:
@@ -161,26 +216,10 @@ class _BestMatches:
             rows = np.minimum.reduceat(np.where(cosines == best, rows, len(cosines)), starts)
         rows = rows[np.argsort(-cosines[rows], kind="stable")[: self.top_k]]
         if len(self.matches) == self.top_k:
-            rows = rows[cosines[rows] > self.matches[-1].cosine]
+            rows = rows[cosines[rows] > self.matches[-1].score]
         for cosine, row in zip(cosines[rows], table.take(rows).to_pylist(), strict=True):
             self.matches.append(Match(float(cosine), row["id"], row.get("text"), row.get("chunk")))
-        self.matches = sorted(self.matches, key=lambda match: -match.cosine)[: self.top_k]  # stable
-
-
-def _queries(query: str | Path | Sequence[str], field: str) -> list[str]:
-    if isinstance(query, (str, Path)):
-        if os.path.exists(query) and not os.path.isdir(query):  # a pipe too
-            query = [text for _, text in read_texts([query], field)]
-        elif is_file_name(str(query)):
-            raise ServingError(f"{query} does not exist: name a file of queries, or end the query otherwise")
-        else:
-            query = [str(query)]
-    if not query or not all(text.strip() for text in query):
-        raise ServingError("the query is empty")
-    for text in query:
-        if any("\udc80" <= character <= "\udcff" for character in text):  # bytes that Python could not decode
-            raise ServingError(f"the query {text!r} is not text in the encoding of the terminal: set LANG=C.UTF-8")
-    return list(query)
+        self.matches = sorted(self.matches, key=lambda match: -match.score)[: self.top_k]  # stable
 
 
 def _find_model(settings: dict, folder: VectorFolder, model: str | Path | None) -> Path:
@@ -210,8 +249,3 @@ def _normalised(vectors: np.ndarray) -> np.ndarray:
     """Normalise in float64. In float32 the cosines of equal vectors depend on their row, in the last bit."""
     vectors = vectors.astype(np.float64)
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)
-
-
-def _short(text: str, max_characters: int = 60) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= max_characters else f"{line[: max_characters - 1]}…"

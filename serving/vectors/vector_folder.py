@@ -12,6 +12,7 @@ their SHA-256. No file has a path of the machine that made it.
 import hashlib
 import json
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,7 +95,10 @@ class VectorFolder:
     def remove_unfinished(self) -> None:
         """Remove the files that a killed process left."""
         for leftover in self.path.glob(f".*{_UNFINISHED_SUFFIX}"):
-            leftover.unlink()
+            if leftover.is_dir():  # of an index of words
+                shutil.rmtree(leftover)
+            else:
+                leftover.unlink()
 
     def write_settings(self, settings: dict, shard: bytes | None = None) -> None:
         """Write the settings, with the columns of a shard.
@@ -146,6 +150,14 @@ class VectorFolder:
 def first_chunks(table: pyarrow.Table) -> np.ndarray | None:
     """Return the rows of a shard where a text begins, or None if the texts were not split into chunks."""
     return np.flatnonzero(table["chunk"].to_numpy() == 1) if "chunk" in table.column_names else None
+
+
+def texts_of(table: pyarrow.Table) -> list[list[dict]]:
+    """Return the texts of a shard: a list of chunks for each, with `id` and, if stored, `text` and `chunk`."""
+    starts, rows = first_chunks(table), table.drop_columns("vector").to_pylist()
+    ends = range(1, len(rows) + 1) if starts is None else [*starts[1:], len(rows)]
+    starts = range(len(rows)) if starts is None else starts
+    return [rows[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
 def shard_file(shard: Shard, rows: Rows, vectors: np.ndarray, dtype: str, keep_text: bool) -> bytes:
