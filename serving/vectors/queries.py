@@ -7,7 +7,7 @@ from pathlib import Path
 
 from modeling_roformer.data import DataError, read_batches, read_texts
 from modeling_roformer.data.formats import is_file_name
-from modeling_roformer.data.texts import source_names
+from modeling_roformer.data.sources import source_names
 from modeling_roformer.data.values import texts_of
 
 from ..errors import ServingError

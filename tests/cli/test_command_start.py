@@ -122,6 +122,8 @@ def test_commands_without_a_model_import_neither_torch_nor_transformers(tmp_path
         f"embed {here}/missing {legacy}/word/vocab.txt out",
         f"embed {here}/saved {here}/saved/vocab.txt {legacy}",
         f"rank text {here}/missing",
+        f"rank text {here}/missing --words",
+        f"rank text {here}/missing --words --both",
         f"predict {here}/missing {legacy}/word/vocab.txt --output out.csv",
         f"predict {here}/saved {legacy}/word/vocab.txt --output out",
         f"predict {here}/saved {here}/missing --output out.csv",
