@@ -56,6 +56,12 @@ CURVES, MASKED = "examples/paper/run_curves.py", "benchmarks/masked_accuracy.py"
 INPUTS = {
     "mini": "roformer convert examples/roformer-mini-zh {mini}",
     "to_512": "roformer convert {data}/legacy_tf_trained {to_512}",
+    "split": "python examples/split_questions.py {data}/questions/cmrc2018_dev.jsonl.gz --passage paragraph"
+    " --group article --output {split}",
+    "retriever": "python examples/train_retriever.py {mini} --train {split}/train.jsonl"
+    " --validation {split}/validation.jsonl --output {retriever} --max-length 256 --epochs 2 --bf16",
+    "search": "python benchmarks/search.py {search} --model {mini} --trained {retriever}/model --split {split}"
+    " --questions {data}/questions/*.jsonl.gz --texts {data}/zh_corpus/*.jsonl.gz",
     "classifier": "python examples/finetune_classification.py {mini} --train examples/reviews.csv --text review"
     " --label sentiment --output {classifier}",
 }
@@ -130,6 +136,16 @@ PARTS = {
     "embedding": Part(
         "embedding.py --model {mini} --texts {data}/zh_corpus/reviews.jsonl.gz --speed 2000 --runs 7",
         (MODELS, TOKENIZERS, "serving/vectors/*.py"),
+    ),
+    "search": Part(
+        "search.py {search} --model {mini} --trained {retriever}/model",
+        (MODELS, TOKENIZERS, "serving/vectors/*.py", TRAINING),
+        hours=True,
+    ),
+    "search-sizes": Part(
+        "search.py {search} --model {mini} --trained {retriever}/model --sizes 200000 1000000",
+        (TOKENIZERS, "serving/vectors/*.py"),
+        hours=True,
     ),
     "onnx": Part(
         "onnx_export.py --model {mini} --texts {data}/zh_corpus/*.jsonl.gz --masks 1800",

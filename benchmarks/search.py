@@ -2,33 +2,51 @@
 
     python benchmarks/search.py search --model roformer-mini-zh --trained retriever/model --split split \
         --questions questions/*.jsonl.gz --texts zh_corpus/*.jsonl.gz
-    python benchmarks/search.py search [--sizes 200000 1000000]
+    python benchmarks/search.py search --model roformer-mini-zh --trained retriever/model [--sizes 200000 1000000]
 
 The first command makes the folder `search`: 10,000 passages, all paragraphs of the questions and other texts of 100 to
 800 characters; their vectors before and after training; and the questions. It resumes. The second command searches it.
 The weight of `both` is chosen on the questions of the split's validation. The questions of its test, and those of the
 last file of --questions, which is not in the split, are the two sets of the table. The intervals draw articles.
 
---sizes makes vectors of random numbers for that many passages, whose words are drawn from the passages, and measures a
-query: the time and the memory do not depend on the numbers.
+--sizes writes vectors of random numbers for that many passages, which are those of the folder again and again, and
+measures a query: its time and memory do not depend on the numbers.
 """
 
 import argparse
+import hashlib
 import json
 import random
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
+import numpy as np
 import reporting
+import timing
+from rich.table import Table
 
 from modeling_roformer.data import read_batches, read_texts
-from modeling_roformer.serving.vectors import embed
+from modeling_roformer.serving.vectors import Evaluation, embed, evaluate, rank, read_relevant, tune
+from modeling_roformer.serving.vectors.encoder import Rows, model_identity
+from modeling_roformer.serving.vectors.terms import splitter_of
+from modeling_roformer.serving.vectors.texts import Shard
+from modeling_roformer.serving.vectors.vector_folder import VectorFolder, shard_file
+from modeling_roformer.serving.vectors.word_index import CountedTexts, write_index
+from modeling_roformer.training import paired_bootstrap
 
 PASSAGES, HEAD, LENGTHS = 10_000, 30, range(100, 801)
 SETS = {"cmrc2018": "CMRC2018", "drcd": "DRCD"}
 TUNING = "validation.jsonl"
 SHOWN = ("mrr@10", "ndcg@10", "recall@10", "recall@100")
+KINDS = {
+    "index": "write vectors, index words",
+    "words": "a query, by words",
+    "vectors": "a query, by vectors",
+    "both": "a query, by both",
+}
+SHARD_SIZE, WIDTH = 4096, 256
 
 
 def rows_of(file: str | Path, *columns: str) -> Iterator[list[str]]:
@@ -65,22 +83,113 @@ def make(chosen: argparse.Namespace) -> None:
             for n, (question, passage, group) in numbered
         ]
         write_lines(chosen.folder / name, questions)
-    for name, model in {"before": chosen.model, "after": chosen.trained}.items():
+    for name, model in chosen.models.items():
         options = {"id_field": "id", "keep_text": True, "max_length": 256, "dtype": "bfloat16", "progress": True}
         embed(model, chosen.folder / "passages.jsonl", chosen.folder / name, **options)
+
+
+def found_by(chosen: argparse.Namespace, name: str, **options) -> dict[str, Evaluation]:
+    """Return the scores of a search in each set of questions."""
+    found = {}
+    for file in SETS:
+        path = chosen.folder / f"{file}.jsonl"
+        ranking = rank(path, chosen.folder / name, id_field="id", top_k=100, model=chosen.models[name], **options)
+        found[file] = evaluate(ranking, read_relevant(path, "relevant", "id"))
+    return found
+
+
+def measure(chosen: argparse.Namespace, figures: reporting.Figures) -> None:
+    """Add the tables of what is found."""
+    searches = {("bigrams", ""): found_by(chosen, "before", by="words", word_unit="bigram")}
+    searches["words", ""] = found_by(chosen, "before", by="words", word_unit="word")
+    tuning, weights = chosen.folder / TUNING, {}
+    for name in chosen.models:
+        searches["vectors", name] = found_by(chosen, name)
+        relevant = read_relevant(tuning, "relevant", "id")
+        tuned = tune(tuning, chosen.folder / name, relevant, id_field="id", model=chosen.models[name])
+        weights["both", name] = f"{tuned.weight:g}"
+        searches["both", name] = found_by(chosen, name, by="both")
+    scores = Table("questions", "search", "training", "weight", f"{SHOWN[0]} (95 % interval)", *SHOWN[1:])
+    better = Table("questions", "training", "both and words", "both and vectors")
+    for file, title in SETS.items():
+        groups = [group for (group,) in rows_of(chosen.folder / f"{file}.jsonl", "group")]
+        for (search, training), found in searches.items():
+            means = found[file].intervals(groups)
+            mean, low, high = means[SHOWN[0]]
+            others = (f"{means[metric][0]:.3f}" for metric in SHOWN[1:])
+            first = f"{mean:.3f} ({low:.3f} to {high:.3f})"
+            scores.add_row(title, search, training, weights.get((search, training), ""), first, *others)
+        for training in chosen.models:
+            both, *alone = (
+                searches[key][file].scores[SHOWN[0]]
+                for key in (("both", training), ("words", ""), ("vectors", training))
+            )
+            better.add_row(title, training, *(str(paired_bootstrap(both, other, groups)) for other in alone))
+    figures.add("scores", scores)
+    figures.add("differences", better)
+
+
+def make_search(kind: str, folder: Path, model: str, passages: list[str], size: int) -> Callable:
+    """Return a function that writes the vectors and indexes the words, or that searches."""
+    vectors = VectorFolder(folder / "vectors")
+    if kind != "index":
+        return lambda: len(rank(passages[0][:20], vectors.path, by=kind, model=model).matches)
+
+    def index() -> int:
+        counted, shards = CountedTexts(splitter_of(Path(model), "word")), {}
+        for number, start in enumerate(range(0, size, SHARD_SIZE)):
+            texts = [passages[i % len(passages)] for i in range(start, min(start + SHARD_SIZE, size))]
+            shard = Shard(number, [f"p{start + i}" for i in range(len(texts))], texts)
+            numbers = np.random.default_rng(number).normal(size=(len(texts), WIDTH)).astype(np.float32)
+            data = shard_file(shard, Rows(shard.ids, texts, [], 0), numbers, "float32", False)
+            vectors.path.mkdir(exist_ok=True)
+            (vectors.path / shard.name).write_bytes(data)
+            shards[shard.name] = {"texts": len(texts), "cut": 0, "sha256": hashlib.sha256(data).hexdigest()}
+            counted.add(texts)
+        settings = {"model": model_identity(model), "max_length": 256, "dtype": "float32", "keep_text": False}
+        settings |= {"shards": shards, "done": {}}
+        vectors.write_settings(settings)
+        write_index(vectors, settings, counted)
+        return sum(path.stat().st_size for path in vectors.path.glob(".words/*"))
+
+    return index
+
+
+def measure_size(chosen: argparse.Namespace, size: int, table: Table) -> None:
+    """Add the rows of a number of passages."""
+    passages = [text for _, text in read_texts([chosen.folder / "passages.jsonl"])]
+    with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
+        for kind, title in KINDS.items():
+            worker = timing.Worker(make_search, kind, Path(folder), chosen.models["before"], passages, size)
+            runs = 1 if kind == "index" else 3
+            (found,) = timing.alternate({kind: (worker,)}, runs, warm_up=kind != "index").values()
+            worker.close()
+            on_disk = f"{found.results[0] / 1e9:.2f}" if kind == "index" else ""
+            table.add_row(f"{size:,}", title, reporting.duration(found), f"{found.peak / 1e9:.2f}", on_disk)
 
 
 def main() -> None:
     parser = reporting.make_parser(__doc__)
     parser.add_argument("folder", type=Path, help="folder to make, or to search")
-    parser.add_argument("--model", help="the encoder before training, to make the folder")
-    parser.add_argument("--trained", help="the encoder after training")
+    parser.add_argument("--model", required=True, help="the encoder before training")
+    parser.add_argument("--trained", required=True, help="the encoder after training")
     parser.add_argument("--split", type=Path, metavar="DIR", help="folder of split_questions.py")
     parser.add_argument("--questions", nargs="+", metavar="FILE", help="questions with `paragraph` and `article`")
     parser.add_argument("--texts", nargs="+", metavar="FILE", help="texts for other passages")
+    parser.add_argument("--sizes", nargs="+", type=int, metavar="N", help="measure a query over N passages")
     chosen = parser.parse_args()
-    if chosen.model:
+    chosen.models = {"before": chosen.model, "after": chosen.trained}
+    if chosen.questions:
         make(chosen)
+        return
+    with reporting.Figures(chosen.output, "bm25s") as figures:
+        if not chosen.sizes:
+            measure(chosen, figures)
+            return
+        table = Table("passages", "", "seconds", "peak memory, GB", "on disk, GB")
+        for size in chosen.sizes:
+            measure_size(chosen, size, table)
+        figures.add("sizes", table)
 
 
 if __name__ == "__main__":
