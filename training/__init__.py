@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .finetuning.label_kinds import LabelCollator, Labels, label_kind
     from .finetuning.labels import encode_labels, encode_numbers, load_labelled
     from .finetuning.options import PARTS, add_fine_tuning_options, best_epoch_arguments, choose_defaults
-    from .finetuning.predictions import ClassPredictions, check_predictions_file
+    from .finetuning.predictions import ClassPredictions, check_predictions_file, write_predictions
     from .finetuning.seeds import train_seeds
     from .finetuning.spans import SpanPredictions, tag_spans
     from .finetuning.tags import load_entities
@@ -157,6 +157,7 @@ __all__ = [
     "usual_stage",
     "with_negatives",
     "with_trained_length",
+    "write_predictions",
 ]
 __getattr__, __dir__ = lazy_names(
     __name__,
@@ -173,7 +174,7 @@ __getattr__, __dir__ = lazy_names(
         "finetuning.label_kinds": ("LabelCollator", "Labels", "label_kind"),
         "finetuning.labels": ("encode_labels", "encode_numbers", "load_labelled"),
         "finetuning.options": ("PARTS", "add_fine_tuning_options", "best_epoch_arguments", "choose_defaults"),
-        "finetuning.predictions": ("ClassPredictions", "check_predictions_file"),
+        "finetuning.predictions": ("ClassPredictions", "check_predictions_file", "write_predictions"),
         "finetuning.spans": ("SpanPredictions", "tag_spans"),
         "finetuning.tags": ("load_entities",),
         "finetuning.token_labels": ("bio_tags", "find_spans", "label_tokens", "print_lost"),

@@ -14,6 +14,7 @@ MODEL = object()  # the saved model
 SCRIPTS = {
     "--text": ["finetune_classification.py", MODEL, "--train", "rows.csv", "--text", "kind", "--label", "a"],
     "--label": ["finetune_classification.py", MODEL, "--train", "rows.csv", "--text", "a", "b", "--label", "kind"],
+    "--question": ["finetune_questions.py", MODEL, "--train", "rows.csv", "--question", "kind"],
     "--columns": ["finetune_triplet.py", MODEL, "--train", "rows.csv", "--columns", "a", "b", "kind", "a"],
     "--negatives": ["train_retriever.py", MODEL, "--train", "rows.csv", "--columns", "a", "b", "--negatives", "kind"],
     "--source": ["translate.py", "--train", "rows.csv", "--source", "kind", "--target", "b"],

@@ -117,6 +117,7 @@ def test_a_repository_with_a_model_passes_without_an_error(hub, model):
     ("script", "arguments"),
     [
         ("finetune_classification.py", ["./modle", "--train", "reviews.csv"]),
+        ("finetune_questions.py", ["./modle", "--train", "questions.jsonl"]),
         ("finetune_glue.py", ["--models", "./modle", "--data", "glue"]),
         ("finetune_triplet.py", ["./modle", "--train", "triplets.jsonl"]),
         ("train_retriever.py", ["./modle", "--train", "questions.jsonl"]),

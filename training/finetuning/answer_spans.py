@@ -83,7 +83,7 @@ def label_windows(rows: datasets.Dataset, windows_of: Callable[..., Sequence], *
 
     Args:
         rows: questions, as `load_answered_questions` returns them.
-        windows_of: `modeling_roformer.serving.answers.windows_of`.
+        windows_of: `modeling_roformer.serving.windows_of`.
         options: its tokenizer, its maximum length and perhaps its overlap.
 
     Raises a TrainingError that has the question if it leaves no room for its context.

@@ -65,20 +65,10 @@ class Predictions(ABC):
         """Write a row per text: the texts, and the `columns`.
 
         Args:
-            file: CSV by the name .csv, with a byte order mark, which Excel needs; otherwise JSON Lines. In CSV, a list
-                is written as JSON.
+            file: see `write_predictions`.
             texts: name of each column of texts -> its texts.
         """
-        file, columns = Path(file), {**texts, **self.columns()}
-        rows, content = zip(*columns.values(), strict=True), io.StringIO(newline="")
-        if file.suffix.lower() == ".csv":
-            content.write("\ufeff")
-            csv.writer(content).writerows([columns.keys(), *([*map(_cell, row)] for row in rows)])
-        else:
-            for row in rows:
-                content.write(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file.absolute(), content.getvalue().encode())
+        write_predictions(file, {**texts, **self.columns()})
 
 
 def _cell(value: object) -> object:
@@ -161,6 +151,21 @@ class NumberPredictions(Predictions):
     def columns(self) -> dict[str, list]:
         """Return the number of each text, and the predicted one."""
         return {"label": self.labels.tolist(), "predicted": _rounded(self.predicted)}
+
+
+def write_predictions(file: str | Path, columns: Mapping[str, Sequence]) -> None:
+    """Write columns into a file: CSV by the name .csv, with a byte order mark, which Excel needs; otherwise JSON Lines.
+    In CSV, a list is written as JSON."""
+    file = Path(file)
+    rows, content = zip(*columns.values(), strict=True), io.StringIO(newline="")
+    if file.suffix.lower() == ".csv":
+        content.write("\ufeff")
+        csv.writer(content).writerows([columns.keys(), *([*map(_cell, row)] for row in rows)])
+    else:
+        for row in rows:
+            content.write(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file.absolute(), content.getvalue().encode())
 
 
 def check_predictions_file(file: str | Path, sources: Sequence[str | Path | None] = (), replace: bool = False) -> None:

@@ -149,14 +149,16 @@ def split_off(rows: datasets.Dataset, share: float, seed: int = 0) -> tuple[data
     return kept, taken
 
 
-def split_missing(parts: datasets.DatasetDict) -> datasets.DatasetDict:
+def split_missing(parts: datasets.DatasetDict, column: str | None = None) -> datasets.DatasetDict:
     """Return the splits "train", "validation" and "test" where "train" is given: alone, it is split 6:2:2, and with
-    "test", 3:1. Without "test", "validation" is all that is evaluated, and is never split off."""
+    "test", 3:1. Without "test", "validation" is all that is evaluated, and is never split off. Rows with the same value
+    of the `column`, if it is given, stay together."""
     parts = datasets.DatasetDict(parts)
     if "validation" not in parts:
         for part, share in ("test", 0.2), ("validation", 0.25):
             if part not in parts:
-                parts["train"], parts[part] = split_off(parts["train"], share)
+                rows = parts["train"]
+                parts["train"], parts[part] = split_by(rows, column, share) if column else split_off(rows, share)
     return parts
 
 
