@@ -128,6 +128,11 @@ PARTS = {
         "prediction.py {data}/zh_corpus/reviews.jsonl.gz {classifier}/model",
         (MODELS, TOKENIZERS, "serving/prediction/*.py", "serving/*.py"),
     ),
+    "chunks": Part(
+        "chunks.py {reader}/model {data}/questions/drcd_test.jsonl.gz",
+        (MODELS, TOKENIZERS, "serving/prediction/*.py", "serving/answers.py"),
+        hours=True,
+    ),
     "padding": Part("padding.py", (MODELS,)),
     "trainer": Part("trainer.py --sizes mini", (MODELS,)),
     "trainer-base": Part("trainer.py --sizes base --batch 8 --steps 1 --runs 2 --precisions float32", (MODELS,)),
