@@ -11,7 +11,15 @@ from string import Template
 import yaml
 
 from .facts import START, cell, facts_table, loads_with
-from .kinds import KINDS, architecture_of, described_kind, kind_of, size_of, why_package_is_needed
+from .kinds import (
+    KINDS,
+    architecture_of,
+    described_kind,
+    kind_of,
+    segmentation_of,
+    size_of,
+    why_package_is_needed,
+)
 from .releases import RELEASES
 from .usage import example, task_of
 
@@ -116,18 +124,6 @@ def unit_of(config: dict, word_level: bool, tokenizer: dict) -> str | None:
     if kind_of(config, word_level) == "seq2seq":
         return None
     return "word" if segmentation_of(tokenizer, word_level) else "character"
-
-
-def segmentation_of(tokenizer: dict, word_level: bool) -> str:
-    """Return what segments words: "jieba", "jieba and more" words, "custom" for a function, or "" for nothing.
-
-    A tokenizer of a vocabulary with words may be saved without their segmentation.
-    """
-    if not word_level or tokenizer.get("word_segmentation", "auto") is None:
-        return ""
-    if tokenizer.get("word_segmentation") == "custom":
-        return "custom"
-    return "jieba and more" if tokenizer.get("user_dict") else "jieba"
 
 
 def note_on_words(tokenizer: dict, word_level: bool) -> str:

@@ -17,6 +17,7 @@ from modeling_roformer.files.reading import read_json
 from modeling_roformer.tokenization.vocabulary import read_vocab_txt
 
 from .kinds import KINDS, kind_of, why_package_is_needed
+from .servers import servers_of
 
 START = "<!-- facts -->"
 END = "<!-- /facts -->"
@@ -49,6 +50,7 @@ def measure(directory: str | Path, word_level: bool) -> dict[str, object]:
         "parameters": sum(prod(shape) for _, shape in tensors) or None,
         "dtype": ", ".join(sorted({DTYPES.get(dtype, dtype) for dtype, _ in tensors})) or None,
         "loads with": loads_with(config, reason),
+        "servers": "; ".join(servers_of(config, tokenizer_config, word_level)) or None,
         "tokenizer": tokenizer_config,
     } | {f"{FILE}{path.name}": file_fact(path) for path in files}
 

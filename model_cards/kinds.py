@@ -178,6 +178,18 @@ def architecture_of(config: dict) -> str | None:
     return named[0] if isinstance(named, list) and named and isinstance(named[0], str) else None
 
 
+def segmentation_of(tokenizer: dict, word_level: bool) -> str:
+    """Return what segments words: "jieba", "jieba and more" words, "custom" for a function, or "" for nothing.
+
+    A tokenizer of a vocabulary with words may be saved without their segmentation.
+    """
+    if not word_level or tokenizer.get("word_segmentation", "auto") is None:
+        return ""
+    if tokenizer.get("word_segmentation") == "custom":
+        return "custom"
+    return "jieba and more" if tokenizer.get("user_dict") else "jieba"
+
+
 def why_package_is_needed(config: dict, tokenizer_config: dict | None = None) -> str | None:
     """Return why transformers alone cannot load a folder, or would compute something else; None if it can.
 

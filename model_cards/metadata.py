@@ -1,9 +1,13 @@
 """The metadata at the top of a card, in YAML. The Hub checks the fields when a card is pushed."""
 
 import re
+from pathlib import Path
 
 import yaml
 
+from modeling_roformer.tokenization.wordpiece import is_cjk
+
+KEPT = ("license", "license_name", "license_link", "language", "base_model", "datasets")
 # The second group is the metadata, between two rules at the top of a card.
 YAML_BLOCK = re.compile(r"^(\s*---(?:\r\n|\r|\n))([\S\s]*?)((?:\r\n|\r|\n)---[ \t]*(\r\n|\n|$))")
 
@@ -16,6 +20,15 @@ def metadata_of(card: str) -> dict:
     """
     block = YAML_BLOCK.search(card)
     return read_metadata(block[2]) if block else {}
+
+
+def kept_metadata(card: Path, vocabulary: dict[str, int]) -> dict:
+    """Return the metadata of a model's own card that hold for an export of it; Chinese for a vocabulary with Han."""
+    own = metadata_of(card.read_text(encoding="utf-8")) if card.is_file() else {}
+    kept = {name: value for name, value in own.items() if name in KEPT}
+    if "language" not in kept and any(is_cjk(entry) for entry in vocabulary if len(entry) == 1):
+        kept["language"] = "zh"
+    return kept
 
 
 def read_metadata(block: str) -> dict:

@@ -1,8 +1,8 @@
 """Serving saved models with libraries made for it.
 
-`onnx_export/` exports a model to ONNX Runtime and transformers.js, `vectors/` embeds a corpus and searches it,
-`prediction/` predicts the rows of files, `page/` shows a model in a browser. Each needs its own extra, and none uses
-another. `answers.py` answers questions for all of them.
+`onnx_export/` exports a model to ONNX Runtime and transformers.js, `nomic_export/` to servers of vectors, `vectors/`
+embeds a corpus and searches it, `prediction/` predicts the rows of files, `page/` shows a model in a browser. Each
+needs its own extra, and none uses another. `answers.py` answers questions for all of them.
 """
 
 from typing import TYPE_CHECKING

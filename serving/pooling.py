@@ -2,11 +2,15 @@
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from modeling_roformer.files.reading import read_json, read_whole
 
 from .errors import ServingError
 from .model_folder import named_when_unreadable, read_model_folder
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 MODULES = "modules.json"
 TRANSFORMER = "sentence_bert_config.json"
@@ -68,6 +72,16 @@ def length_of_older_versions(folder: Path) -> int | None:
         return None
     length = read_json(folder / TRANSFORMER, default={}).get("max_seq_length")
     return length if isinstance(length, int) and length > 0 else None
+
+
+def length_for_servers(folder: Path, tokenizer_length: int, config: "PretrainedConfig") -> int:
+    """Return the maximum number of tokens that an exported folder states: the model's positions, or less if its own
+    files do.
+
+    transformers' default is 1e30, at which vLLM, fastembed and text-embeddings-inference stop.
+    """
+    stated = (tokenizer_length, length_of_older_versions(folder), config.max_position_embeddings)
+    return min(filter(None, stated))
 
 
 def _not_computed(folder: Path) -> list[str]:

@@ -27,6 +27,7 @@ from modeling_roformer.model_cards.facts import (
 )
 from modeling_roformer.model_cards.kinds import KINDS, architecture_of, kind_of, size_of, why_package_is_needed
 from modeling_roformer.model_cards.releases import RELEASES
+from modeling_roformer.model_cards.servers import servers_of
 from modeling_roformer.model_cards.usage import task_of
 from modeling_roformer.output.console import summary_table
 
@@ -80,7 +81,8 @@ class CheckpointInfo:
     model, without computed tables and second copies of tied weights; `dtypes` counts them by dtype. `vocabulary`
     has `entries`, `words` and `unit`; `positions` has `type` and its properties. `trained_length`, in tokens, is that
     of the released checkpoint, of the table of positions, or of rope_parameters. `source` is the origin by the model
-    card. `files` are pairs of name and bytes, and `notes` are sentences on parts that could not be read.
+    card. `servers` are those that need no code of this package, with their commands. `files` are pairs of name and
+    bytes, and `notes` are sentences on parts that could not be read.
     """
 
     path: str
@@ -105,6 +107,7 @@ class CheckpointInfo:
     trained_length: int | None = None
     needs_package: bool | None = None
     loads_with: str | None = None
+    servers: list[str] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
     source: dict[str, str] = field(default_factory=dict)
     files: list[tuple[str, int]] = field(default_factory=list)
@@ -138,6 +141,7 @@ class CheckpointInfo:
             "activation": self.activation,
             "trained at": self.trained_length and trained_at(self.trained_length),
             "loads with": self.loads_with,
+            "servers": "\n".join(self.servers),
             "besides the model": ", ".join(f"{name} ({count:,})" for name, count in self.left_out.items()),
             "source": "\n".join(
                 value if name == "source" else f"{name.removeprefix('source file ')}  {value}"
@@ -254,7 +258,8 @@ def _saved_facts(
         "dtypes": _dtype_counts(config, tensors or {}),
         "tokenizer": _tokenizer(tokenizer, vocabulary.word_level),
         "needs_package": reason is not None,
-        "loads_with": loads_with(config, reason),
+        "loads_with": loads_with(config, reason) if kind else None,
+        "servers": servers_of(config, tokenizer, vocabulary.word_level),
         "source": {row: value for row, value in origin.items() if row.startswith(PROVENANCE)},
         "notes": notes,
         **_model_facts(config, vocabulary, name, length),

@@ -53,6 +53,9 @@ PaddedVocabulary = Annotated[
 ForceFile = Annotated[bool, Option("--force", help="Replace an existing file.")]
 TextField = Annotated[str, Option("--field", "--text", help="Field or column with the text.")]
 Device = Annotated[str | None, Option(help="cpu, cuda, cuda:1 …; by default an accelerator, if any.")]
+MaxLengthElsewhere = Annotated[
+    int | None, Option(min=1, help="Maximum tokens of a text for other programs; by default the model's positions.")
+]
 HEAD_HELP = (
     "Input of a fine-tuned Keras model's task layer, if its file does not say: classification ([CLS]), pooler "
     "(with_pool=True), linear-pooler (with_pool='linear'), triplet (mean of the tokens), tokens (each), or none."
@@ -411,10 +414,7 @@ def export_onnx(
     int8: Annotated[bool, Option("--int8", help="Also write a graph with int8 weights.")] = False,
     fp16: Annotated[bool, Option("--fp16", help="Also write a graph in float16.")] = False,
     vectors: Annotated[bool, Option("--vectors", help="Write the encoder alone, for vectors of texts.")] = False,
-    max_length: Annotated[
-        int | None,
-        Option(min=1, help="Maximum tokens of a text for other programs; by default the model's positions."),
-    ] = None,
+    max_length: MaxLengthElsewhere = None,
     texts: Annotated[Path | None, Option(metavar="FILE", help="Texts to compare outputs on, one per line.")] = None,
     force: Force = False,
 ) -> None:
@@ -434,6 +434,23 @@ def export_onnx(
         progress=True,
     )
     stdout.print(report.table())
+
+
+@app.command()
+def export_nomic_bert(
+    directory: SavedModel,
+    output: NewFolder,
+    max_length: MaxLengthElsewhere = None,
+    force: Force = False,
+) -> None:
+    """Write an encoder as a folder that vLLM and text-embeddings-inference serve without this package, for vectors.
+    Extra: export."""
+    from modeling_roformer.serving.nomic_export import export_nomic_bert as export
+
+    export(directory, output, max_length=max_length, force=force)
+    print(
+        f"{output}: serve it with vllm serve {output} --runner pooling, or text-embeddings-router --model-id {output}"
+    )
 
 
 @app.command()

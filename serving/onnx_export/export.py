@@ -17,7 +17,7 @@ from modeling_roformer.output.progress import progress_on_stderr
 
 from ..errors import ServingError
 from ..model_folder import named_when_unreadable, table_length
-from ..pooling import length_of_older_versions
+from ..pooling import TRANSFORMER, length_for_servers
 from ..prompts import TASKS
 from .agreement import FLOAT32_TOLERANCE, compare, open_session, read_texts
 from .graph import MAX_LENGTH
@@ -136,9 +136,10 @@ def export_onnx(
                 f"the outputs of the graph of {saved.folder} differ from PyTorch's by {exact.difference:.1e}; float32 "
                 f"explains at most {FLOAT32_TOLERANCE * exact.scale:.1e}"
             )
-        # transformers' default is 1e30, at which vLLM, fastembed and text-embeddings-inference stop.
-        stated = tokenizer.model_max_length, length_of_older_versions(saved.folder)
-        tokenizer.model_max_length = max_length or min(filter(None, (*stated, model.config.max_position_embeddings)))
+        length = max_length or length_for_servers(saved.folder, tokenizer.model_max_length, model.config)
+        tokenizer.model_max_length = length
+        if saved.prompts is not None:  # text-embeddings-inference reads it before config.json
+            (folder / TRANSFORMER).write_text(f'{{"max_seq_length": {length}}}\n', encoding="utf-8")
         word_level = write_tokenizer(tokenizer, folder)
         write_config(saved, folder)
         source = "that come with the package" if texts is None else f"of {Path(texts).name}"

@@ -15,12 +15,11 @@ from rich.table import Table
 from modeling_roformer.model_cards.cards import facts_of
 from modeling_roformer.model_cards.facts import START, cell, facts_table, file_fact, vocabulary_of
 from modeling_roformer.model_cards.kinds import described_kind
-from modeling_roformer.model_cards.metadata import metadata_of
+from modeling_roformer.model_cards.metadata import kept_metadata
 from modeling_roformer.model_cards.trained_card import published_name
 from modeling_roformer.model_cards.usage import task_of
 from modeling_roformer.output.console import summary_table
 from modeling_roformer.tokenization.vocabulary import has_words
-from modeling_roformer.tokenization.wordpiece import is_cjk
 
 from .agreement import Agreement
 from .saved_model import SavedModel
@@ -32,7 +31,6 @@ PYTHON_IDS = (
 )
 LEFT_IN_FLOAT32 = "attention's values and products, norms and softmax"
 CARD = "README.md"
-KEPT = ("license", "license_name", "license_link", "language", "base_model", "datasets")  # from the model's own card
 VECTOR = "sentence_embedding"
 WEIGHTS = {FLOAT32: "float32", INT8: "int8", FLOAT16: "float16"}
 # The oldest ONNX Runtime that runs each graph: 1.18 reads IR version 10, and 1.22 has MatMulNBits with 8 bits.
@@ -179,14 +177,9 @@ def _elsewhere(config: dict, report: OnnxReport, quoted: str) -> str:
 
 
 def _metadata(saved: SavedModel, config: dict, report: OnnxReport, vocabulary: dict) -> dict:
-    """Return the metadata for the Hub: the fields KEPT from the model's own card, and the fields of the export."""
-    path = saved.folder / CARD
-    own = metadata_of(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    kept = {name: value for name, value in own.items() if name in KEPT}
-    if "language" not in kept and any(is_cjk(entry) for entry in vocabulary if len(entry) == 1):
-        kept["language"] = "zh"
+    """Return the metadata for the Hub: fields of the model's own card, and the fields of the export."""
     kind, task = described_kind(config, report.word_level), task_of(config, report.word_level)
-    return kept | {
+    return kept_metadata(saved.folder / CARD, vocabulary) | {
         "library_name": "onnx" if report.word_level else "transformers.js",
         "pipeline_tag": task,
         "tags": ["onnx", *kind.tags],

@@ -47,6 +47,7 @@ def test_help_names_the_extras_in_the_order_of_a_users_way(run):
     found = {row.split()[0]: re.findall(r"Extra:\s+([\w-]+)", row.replace("│", "")) for row in rows}
     assert list(found)[:3] == ["pull", "info", "convert"] and list(found)[-1] == "push"
     expected = {"predict": "predict", "embed": "embed", "rank": "embed", "page": "page", "export-onnx": "export"}
+    expected["export-nomic-bert"] = "export"
     assert {name: extras[0] for name, extras in found.items() if extras} == expected
 
 

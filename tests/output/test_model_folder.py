@@ -77,6 +77,7 @@ def test_the_folder_of_a_run_is_not_its_model(tmp_path):
         ["vocab-init", "model", "words.txt", "out"],
         ["export-tf", "model", "out"],
         ["export-onnx", "model", "out"],
+        ["export-nomic-bert", "model", "out"],
         ["convert", "model", "out"],
         ["info", "model"],
     ],
@@ -104,6 +105,7 @@ def test_a_pipe_among_the_files_of_a_model_is_named(tmp_path, command, name):
         ["card", "adapter"],
         ["convert", "adapter", "out"],
         ["export-onnx", "adapter", "out"],
+        ["export-nomic-bert", "adapter", "out"],
     ],
 )
 def test_commands_tell_how_to_merge_an_adapter(tmp_path, command):

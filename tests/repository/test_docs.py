@@ -117,7 +117,7 @@ def test_commands_and_scripts_have_the_options_that_are_shown():
 
 def test_no_two_pages_write_the_same_file():
     """A reader of several pages runs all blocks in one folder, and a command refuses an output that exists."""
-    second = r"roformer (?:convert|export-onnx|export-tf|bundle|embed) (?:--\S+ )*\S+ ([\w./-]+)"
+    second = r"roformer (?:convert|export-onnx|export-nomic-bert|export-tf|bundle|embed) (?:--\S+ )*\S+ ([\w./-]+)"
     names = rf"{second}|--output ([\w./-]+)|save_(?:pretrained|model)\(\"([\w./-]+)\""
     written = {}
     for page in DOCS:

@@ -49,6 +49,10 @@ def test_vectors_need_no_code_of_ours(name, tmp_path):
     assert report.outputs == ["sentence_embedding", "token_embeddings"] and report.agreements["model.onnx"].cosines
     assert "sentence_embedding" in (tmp_path / "onnx" / "README.md").read_text(encoding="utf-8")
 
+    lengths = [("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")]
+    stated = [json.loads((tmp_path / "onnx" / file).read_text())[field] for file, field in lengths]
+    assert stated == [json.loads((folder / "config.json").read_text())["max_position_embeddings"]] * 2
+
     tokenizer = Tokenizer.from_file(str(tmp_path / "onnx" / "tokenizer.json"))
     tokenizer.enable_padding()
     batch = tokenizer.encode_batch(TEXTS)
