@@ -51,7 +51,7 @@ def test_a_list_is_several_labels(suffix, tmp_path):
 
 
 def test_lists_of_class_ids_have_their_names(tmp_path):
-    """As data sets on the Hub store several labels."""
+    """Data sets on the Hub store several labels so."""
     feature = datasets.List(datasets.ClassLabel(names=["乙", "甲"]))
     features = datasets.Features({"text": datasets.Value("string"), "label": feature})
     rows = datasets.Dataset.from_dict({"text": ["文", "字"], "label": [[1], [0, 1]]}, features)
