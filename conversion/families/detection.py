@@ -2,7 +2,7 @@
 
 The tensors leave a list of candidates, each a family with a mask. Signs narrow it down, in the order of `Level`. A sign
 that contradicts a stronger one is ignored; any other contradiction is an error that names both sides.
-docs/converting.md has the same table.
+docs/converting.md lists the signs.
 """
 
 from collections.abc import Collection, Iterable, Mapping
