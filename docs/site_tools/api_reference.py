@@ -72,6 +72,7 @@ def reference_pages() -> dict[str, str]:
         ("Conversion", "modeling_roformer.conversion"),
         ("Hub", "modeling_roformer.hub"),
         ("Training", "modeling_roformer.training"),
+        ("Predictions", "modeling_roformer.serving.prediction"),
         ("Vectors of a corpus", "modeling_roformer.serving.vectors"),
         ("ONNX export", "modeling_roformer.serving.onnx_export"),
     ]:
