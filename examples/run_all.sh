@@ -46,6 +46,7 @@ run python examples/finetune_classification.py roformer-mini-zh --train examples
     --output reviews --seeds 0 1 --epochs 4
 run python examples/finetune_questions.py roformer-mini-zh --train examples/answers.jsonl --epochs 2 --predictions answers.csv \
     --output reader
+run python examples/finetune_tokens.py roformer-mini-zh --train examples/names.jsonl --seeds 0 1 --epochs 2 --output names
 run python examples/split_questions.py examples/questions.jsonl --output questions
 run python examples/train_retriever.py roformer-mini-zh --train questions/train.jsonl --test questions/test.jsonl --epochs 1 \
     --hard-negatives 1 --batch-size 8 --output retriever
@@ -71,6 +72,7 @@ run python examples/paper/decay.py decay.png
 
 # Check that the main outputs exist.
 for made in characters/curves.png laboratory/encodings.png decay.png pretrained/curves.png positions/curves.png \
-    cases/results.json reviews/results.json reader/results.json answers.csv glue-runs/results.json translations/curves.png; do
+    cases/results.json reviews/results.json names/results.json reader/results.json answers.csv \
+    glue-runs/results.json translations/curves.png; do
     test -s "$made" || { echo "run_all: $made is missing" >&2; exit 1; }
 done

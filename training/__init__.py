@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .finetuning.seeds import train_seeds
     from .finetuning.spans import SpanPredictions, tag_spans
     from .finetuning.tags import load_entities
-    from .finetuning.token_labels import bio_tags, find_spans, label_tokens, print_lost
+    from .finetuning.token_labels import bio_tags, find_spans, label_tokens, print_lost, spans_of
     from .finetuning.trainers import one_bar, train_or_resume
     from .pretraining.documents import Corpus, DocumentTokenizer, files_of
     from .pretraining.masking import MaskingCollator
@@ -136,6 +136,7 @@ __all__ = [
     "read_stages",
     "score_table",
     "several_scores",
+    "spans_of",
     "split_by",
     "split_missing",
     "split_off",
@@ -175,10 +176,10 @@ __getattr__, __dir__ = lazy_names(
         "finetuning.labels": ("encode_labels", "encode_numbers", "load_labelled"),
         "finetuning.options": ("PARTS", "add_fine_tuning_options", "best_epoch_arguments", "choose_defaults"),
         "finetuning.predictions": ("ClassPredictions", "check_predictions_file", "write_predictions"),
+        "finetuning.seeds": ("train_seeds",),
         "finetuning.spans": ("SpanPredictions", "tag_spans"),
         "finetuning.tags": ("load_entities",),
-        "finetuning.token_labels": ("bio_tags", "find_spans", "label_tokens", "print_lost"),
-        "finetuning.seeds": ("train_seeds",),
+        "finetuning.token_labels": ("bio_tags", "find_spans", "label_tokens", "print_lost", "spans_of"),
         "finetuning.trainers": ("one_bar", "train_or_resume"),
         "pretraining.documents": ("Corpus", "DocumentTokenizer", "files_of"),
         "pretraining.masking": ("MaskingCollator",),

@@ -3,11 +3,12 @@
 import gzip
 import json
 import random
+import unicodedata
 
 import datasets
 import pytest
 import torch
-from helpers.messages import refused
+from helpers.messages import assert_states, refused
 from helpers.page_models import save
 from helpers.paths import REPOSITORY
 from helpers.properties import max_examples
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, pipeline
 
-from modeling_roformer import RoFormerForTokenClassification
+from modeling_roformer import RoFormerForTokenClassification, RoFormerTokenizer
 from modeling_roformer.serving.page.served_model import ServedModel
 from modeling_roformer.serving.page.tasks import entities as entities_of_page
 from modeling_roformer.training import (
@@ -277,6 +278,18 @@ def test_entities_that_no_label_can_say_are_counted(model, tmp_path, capsys):
     assert found.report["micro avg"] == {"precision": 1, "recall": 0.5, "f1-score": pytest.approx(2 / 3), "support": 6}
 
 
+def test_a_character_of_two_tokens_is_one_entity(tmp_path):
+    """A Korean syllable is decomposed."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    syllable = unicodedata.normalize("NFD", "가")
+    tokenizer = RoFormerTokenizer({entry: i for i, entry in enumerate([*special, syllable[0], f"##{syllable[1]}"])})
+    rows = label_tokens(
+        parts_of(tmp_path, train={"가": [(0, 1, "PER")]})["train"], tokenizer, ["O", "B-PER", "I-PER"], 9
+    )
+    assert rows["labels"] == [[-100, 1, 2, -100]] and rows["inside"] == [0]
+    assert find_spans(rows, [[0, 1, 2, 0]], ["O", "B-PER", "I-PER"]).predicted == [[(0, 1, "PER")]]
+
+
 ODD = [
     "今天 2023年，Ａ朝阳区cafe\u0301和İstanbul",
     "a\u00a0b [MASK] [UNK]\u200b王明",
@@ -337,6 +350,10 @@ def test_the_table_and_the_file_of_predictions(tmp_path, capsys):
         "micro": [0.5, 0.25, 0.333, 4],
         "macro": [0.333, 0.167, 0.222, 4],
     }
+    found.warn_of_none("the model", "train")
+    assert not capsys.readouterr().err
+    SpanPredictions([*TEXTS.values()], [[], [(0, 2, "PER")], []]).warn_of_none("the model", "train")
+    assert_states(capsys.readouterr().err, "warning", "the model", "4 entities", "train")
     found.write(tmp_path / "new" / "found.jsonl", [*TEXTS])
     assert read(tmp_path / "new" / "found.jsonl") == TEXTS
     last = json.loads((tmp_path / "new" / "found.jsonl").read_text(encoding="utf-8").splitlines()[-1])

@@ -1,6 +1,7 @@
 """Scores of entities, whole spans with a type, by seqeval."""
 
 import json
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -65,6 +66,12 @@ class SpanPredictions:
     def macro_f1(self) -> float:
         """Mean of the types' F1."""
         return self.report["macro avg"]["f1-score"]
+
+    def warn_of_none(self, model: str, advice: str) -> None:
+        """Print a warning on stderr if no entity is found."""
+        if self.report["micro avg"]["recall"] == 0:
+            known = sum(map(len, self.labels))
+            print(f"warning: {model} finds none of the {known:,} entities: {advice}", file=sys.stderr)
 
     def table(self) -> Table:
         """Return a table with precision, recall, F1 and the number of entities of each type, and of all (micro and

@@ -124,18 +124,12 @@ def _rows_of_objects(batch: Batch) -> Iterator[dict]:
 
 
 def _records(batch: Batch) -> Iterator[tuple[int, Mapping]]:
-    """Yield the number and the fields of each row. Tags that are class ids are replaced by their names."""
+    """Yield the number and the fields of each row."""
     if isinstance(batch, JsonBatch):
         yield from batch.records()
     elif isinstance(batch, TableBatch):
         names = [name for name in batch.names if name in _FIELDS]
-        features = {name: batch.features.get(name, {}).get("feature", {}) for name in names if name in _TAGS}
-        classes = {name: dict(enumerate(feature["names"])) for name, feature in features.items() if "names" in feature}
-        for number, values in batch.rows(names):
-            record = dict(zip(names, values, strict=True))
-            for name, known in classes.items():
-                record[name] = record[name] and [known.get(class_id) for class_id in record[name]]
-            yield number, record
+        yield from ((number, dict(zip(names, values, strict=True))) for number, values in batch.rows(names))
 
 
 def _spans(entities: object) -> Iterator[tuple[int, int, str, str | None]]:

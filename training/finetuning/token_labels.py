@@ -80,7 +80,12 @@ def find_spans(rows: datasets.Dataset, tag_ids: Sequence[Sequence[int]], tags: S
         tokens = _text_tokens(offsets)
         spans = tag_spans([tags[numbers[number]] for number, _, _ in tokens])
         predicted.append([(tokens[first][1], tokens[end - 1][2], name) for first, end, name in spans])
-    return SpanPredictions([[*map(_span, entities)] for entities in rows["entities"]], predicted)
+    return SpanPredictions(spans_of(rows), predicted)
+
+
+def spans_of(rows: datasets.Dataset) -> list[list[Span]]:
+    """Return the entities of rows of `load_entities`."""
+    return [[*map(_span, entities)] for entities in rows["entities"]]
 
 
 def _text_tokens(offsets: Sequence[Sequence[int]]) -> list[tuple[int, int, int]]:
