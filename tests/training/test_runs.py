@@ -111,6 +111,24 @@ def _hold(folder, entered, leave):
         leave.wait()
 
 
+def test_a_folder_of_very_many_files_is_one_checksum(tmp_path, monkeypatch):
+    """THUCNews has 740,000 files: a list of them would be larger than what is read again."""
+    monkeypatch.setattr("modeling_roformer.training.runs.run_folder._MOST_LISTED", 2)
+    (tmp_path / "data").mkdir()
+    for number in range(3):
+        (tmp_path / "data" / f"{number}.txt").write_text("text", encoding="utf-8")
+    data = {"train": tmp_path / "data"}
+    with start_run(tmp_path / "run", {}, data):
+        pass
+    recorded = json.loads((tmp_path / "run" / "settings.json").read_text())["data"]["train"]
+    assert isinstance(recorded, str) and len(recorded) == 64
+    with start_run(tmp_path / "run", {}, data, resume=True):
+        pass
+    (tmp_path / "data" / "0.txt").rename(tmp_path / "data" / "4.txt")
+    with refused(TrainingError, tmp_path / "run", "different train"), start_run(tmp_path / "run", {}, data, True):
+        pass
+
+
 def test_two_processes_at_once(tmp_path):
     context = multiprocessing.get_context("fork")
     entered, leave = context.Event(), context.Event()

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import is_zipfile
@@ -24,6 +25,7 @@ from ..errors import TrainingError, resumable
 from .device import processes
 
 SETTINGS, RESULTS = "settings.json", "results.json"
+_MOST_LISTED = 10_000  # files of a folder
 _NOT_COMPARED = ("output", "resume")
 Source = str | Path | datasets.Dataset | datasets.DatasetDict | Mapping[str, str]
 
@@ -209,8 +211,9 @@ def _identity(source: Source | list) -> object:
         return [_identity(part) for part in source]
     path = Path(source)
     if path.is_dir():
-        files = all_files(path)
-        return {str(file.relative_to(path)): sha256_of(file) for file in files if file.is_file()}
+        files = {str(file.relative_to(path)): sha256_of(file) for file in all_files(path) if file.is_file()}
+        # A settings.json of hundreds of thousands of files would be too large to be read again.
+        return files if len(files) <= _MOST_LISTED else sha256(json.dumps(files).encode()).hexdigest()
     return sha256_of(path) if path.is_file() else str(source)
 
 
