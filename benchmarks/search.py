@@ -6,8 +6,8 @@
 
 The first command makes the folder `search`: 10,000 passages, all paragraphs of the questions and other texts of 100 to
 800 characters; their vectors before and after training; and the questions. It resumes. The second command searches it.
-The weight of `both` is chosen on the questions of the split's validation. The questions of its test, and those of the
-last file of --questions, which is not in the split, are the two sets of the table. The intervals draw articles.
+The weight of `both` is chosen on the questions of the split's validation. The questions of its test, and 600 of
+the last file of --questions, which is not in the split, are the two sets of the table. The intervals draw articles.
 
 --sizes writes vectors of random numbers for that many passages, which are those of the folder again and again, and
 measures a query: its time and memory do not depend on the numbers.
@@ -19,6 +19,7 @@ import json
 import random
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -28,8 +29,9 @@ import timing
 from rich.table import Table
 
 from modeling_roformer.data import read_batches, read_texts
-from modeling_roformer.serving.vectors import Evaluation, embed, evaluate, rank, read_relevant, tune
+from modeling_roformer.serving.vectors import Ranking, embed, evaluate, rank, read_relevant
 from modeling_roformer.serving.vectors.encoder import Rows, model_identity
+from modeling_roformer.serving.vectors.fusion import DEPTH, fuse, tune_weight
 from modeling_roformer.serving.vectors.terms import splitter_of
 from modeling_roformer.serving.vectors.texts import Shard
 from modeling_roformer.serving.vectors.vector_folder import VectorFolder, shard_file
@@ -37,8 +39,9 @@ from modeling_roformer.serving.vectors.word_index import CountedTexts, write_ind
 from modeling_roformer.training import paired_bootstrap
 
 PASSAGES, HEAD, LENGTHS = 10_000, 30, range(100, 801)
+OTHER_QUESTIONS = 600
 SETS = {"cmrc2018": "CMRC2018", "drcd": "DRCD"}
-TUNING = "validation.jsonl"
+TUNING = "validation"
 SHOWN = ("mrr@10", "ndcg@10", "recall@10", "recall@100")
 KINDS = {
     "index": "write vectors, index words",
@@ -72,9 +75,9 @@ def make(chosen: argparse.Namespace) -> None:
     write_lines(chosen.folder / "passages.jsonl", [{"id": id_, "text": passage} for passage, id_ in ids.items()])
     columns = "question", "passage", "group"
     parts = {
-        TUNING: rows_of(chosen.split / TUNING, *columns),
-        "cmrc2018.jsonl": rows_of(chosen.split / "test.jsonl", *columns),
-        "drcd.jsonl": files[-1],
+        TUNING: rows_of(chosen.split / "validation.jsonl", *columns),
+        "cmrc2018": rows_of(chosen.split / "test.jsonl", *columns),
+        "drcd": random.Random(0).sample(files[-1], OTHER_QUESTIONS),
     }
     for name, rows in parts.items():
         numbered = zip(count(), rows, strict=False)
@@ -82,49 +85,47 @@ def make(chosen: argparse.Namespace) -> None:
             {"id": f"q{n}", "text": question, "relevant": ids[passage], "group": group}
             for n, (question, passage, group) in numbered
         ]
-        write_lines(chosen.folder / name, questions)
+        write_lines(chosen.folder / f"{name}.jsonl", questions)
     for name, model in chosen.models.items():
         options = {"id_field": "id", "keep_text": True, "max_length": 256, "dtype": "bfloat16", "progress": True}
         embed(model, chosen.folder / "passages.jsonl", chosen.folder / name, **options)
 
 
-def found_by(chosen: argparse.Namespace, name: str, **options) -> dict[str, Evaluation]:
-    """Return the scores of a search in each set of questions."""
-    found = {}
-    for file in SETS:
-        path = chosen.folder / f"{file}.jsonl"
-        ranking = rank(path, chosen.folder / name, id_field="id", top_k=100, model=chosen.models[name], **options)
-        found[file] = evaluate(ranking, read_relevant(path, "relevant", "id"))
-    return found
-
-
 def measure(chosen: argparse.Namespace, figures: reporting.Figures) -> None:
     """Add the tables of what is found."""
-    searches = {("bigrams", ""): found_by(chosen, "before", by="words", word_unit="bigram")}
-    searches["words", ""] = found_by(chosen, "before", by="words", word_unit="word")
-    tuning, weights = chosen.folder / TUNING, {}
-    for name in chosen.models:
-        searches["vectors", name] = found_by(chosen, name)
-        relevant = read_relevant(tuning, "relevant", "id")
-        tuned = tune(tuning, chosen.folder / name, relevant, id_field="id", model=chosen.models[name])
-        weights["both", name] = f"{tuned.weight:g}"
-        searches["both", name] = found_by(chosen, name, by="both")
     scores = Table("questions", "search", "training", "weight", f"{SHOWN[0]} (95 % interval)", *SHOWN[1:])
     better = Table("questions", "training", "both and words", "both and vectors")
+    files = {file: chosen.folder / f"{file}.jsonl" for file in (*SETS, TUNING)}
+    relevant = {file: read_relevant(path, "relevant", "id") for file, path in files.items()}
+
+    def found_by(name: str, **options) -> dict[str, Ranking]:
+        options |= {"id_field": "id", "top_k": DEPTH, "model": chosen.models[name]}
+        return {file: rank(path, chosen.folder / name, **options) for file, path in files.items()}
+
+    bigrams = found_by("before", by="words", word_unit="bigram")
+    words = found_by("before", by="words", word_unit="word")
+    searches = {("bigrams", "", ""): bigrams, ("words", "", ""): words}
+    for name in chosen.models:
+        vectors = found_by(name)
+        lists = vectors[TUNING].matches, words[TUNING].matches
+        weight = tune_weight(*lists, words[TUNING].ids, relevant[TUNING], "word").weight
+        both = {}
+        for file, ranking in words.items():
+            pairs = zip(vectors[file].matches, ranking.matches, strict=True)
+            both[file] = replace(ranking, matches=[fuse(*pair, weight) for pair in pairs])
+        searches |= {("vectors", name, ""): vectors, ("both", name, f"{weight:g}"): both}
+        for file, title in SETS.items():
+            groups = [group for (group,) in rows_of(files[file], "group")]
+            results = (evaluate(found[file], relevant[file]).scores[SHOWN[0]] for found in (both, words, vectors))
+            first, *alone = results
+            better.add_row(title, name, *(str(paired_bootstrap(first, other, groups)) for other in alone))
     for file, title in SETS.items():
-        groups = [group for (group,) in rows_of(chosen.folder / f"{file}.jsonl", "group")]
-        for (search, training), found in searches.items():
-            means = found[file].intervals(groups)
+        groups = [group for (group,) in rows_of(files[file], "group")]
+        for names, found in searches.items():
+            means = evaluate(found[file], relevant[file]).intervals(groups)
             mean, low, high = means[SHOWN[0]]
             others = (f"{means[metric][0]:.3f}" for metric in SHOWN[1:])
-            first = f"{mean:.3f} ({low:.3f} to {high:.3f})"
-            scores.add_row(title, search, training, weights.get((search, training), ""), first, *others)
-        for training in chosen.models:
-            both, *alone = (
-                searches[key][file].scores[SHOWN[0]]
-                for key in (("both", training), ("words", ""), ("vectors", training))
-            )
-            better.add_row(title, training, *(str(paired_bootstrap(both, other, groups)) for other in alone))
+            scores.add_row(title, *names, f"{mean:.3f} ({low:.3f} to {high:.3f})", *others)
     figures.add("scores", scores)
     figures.add("differences", better)
 
