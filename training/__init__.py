@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .comparing.curves import draw_learning_curves, draw_panels
     from .comparing.paired_bootstrap import Difference, paired_bootstrap
     from .errors import Interrupted, TrainingError, exit_on_error
-    from .finetuning.answer_spans import label_windows, load_answered_questions, token_span
+    from .finetuning.answer_spans import label_windows, load_answered_questions
     from .finetuning.answers import answer_scores
     from .finetuning.class_weights import WeightedLoss, balanced_weights
     from .finetuning.evaluation import class_scores, class_table, number_scores, score_table, several_scores
@@ -146,7 +146,6 @@ __all__ = [
     "tag_spans",
     "text_blind",
     "tf_idf",
-    "token_span",
     "tokenize_parts",
     "train_or_resume",
     "train_seeds",
@@ -166,7 +165,7 @@ __getattr__, __dir__ = lazy_names(
         "comparing.curves": ("draw_learning_curves", "draw_panels"),
         "comparing.paired_bootstrap": ("Difference", "paired_bootstrap"),
         "errors": ("Interrupted", "TrainingError", "exit_on_error"),
-        "finetuning.answer_spans": ("label_windows", "load_answered_questions", "token_span"),
+        "finetuning.answer_spans": ("label_windows", "load_answered_questions"),
         "finetuning.answers": ("answer_scores",),
         "finetuning.class_weights": ("WeightedLoss", "balanced_weights"),
         "finetuning.evaluation": ("class_scores", "class_table", "number_scores", "score_table", "several_scores"),

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from modeling_roformer import RoFormerTokenizer
 from modeling_roformer.serving.answers import windows_of
-from modeling_roformer.training import TrainingError, load_answered_questions, token_span
+from modeling_roformer.training import TrainingError, load_answered_questions
+from modeling_roformer.training.finetuning.answer_spans import token_span
 
 COLUMNS = {"question": "question", "context": "context", "answer": "answer"}
 WITH_STARTS = {**COLUMNS, "answer": "answers.text", "answer_start": "answers.answer_start"}

@@ -109,7 +109,7 @@ def _label_batch(
         try:
             windows = windows_of(tokenizer, question, context, *limits)
         except ValueError as error:
-            raise TrainingError(f"{error}; it is {question[:40]!r}") from None
+            raise TrainingError(f"{error} (question {question[:40]!r})") from None
         for window in windows:
             span = token_span(window.offsets, start, end)
             first, last = (window.places[token] for token in span) if span else (0, 0)
