@@ -4,9 +4,11 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from modeling_roformer.data.code_digest import code_digest
@@ -26,7 +28,7 @@ from ..model_folder import read_model_folder
 from ..model_identity import digest_of_files, model_files
 from .output import check_suffix, write_output
 from .parts import PartsFolder
-from .predictor import HEADS, Predictor, strict_message
+from .predictor import HEADS, Predictor
 from .rows import ERROR, read_parts
 from .thresholds import read_threshold, tuned, write_threshold
 
@@ -139,8 +141,10 @@ def predict(
     check_suffix(output)
     if dtype not in DTYPES:
         raise ServingError(f"dtype is {dtype!r}; expected one of {', '.join(DTYPES)}")
-    for written in filter(None, (output, confusion, threshold if tune else None)):
-        require_writable(written, force, [*sources, *filter(None, [tune])])
+    require_writable(output, force, sources)
+    is_resumed = PartsFolder(output).path.exists()
+    for written in filter(None, (confusion, threshold if tune else None)):
+        require_writable(written, force or is_resumed, [*sources, *filter(None, [tune])])
     if label is None and (tune or confusion or label_separator):
         raise ServingError("--tune, --confusion and --label-separator need labels: name their column with --label")
     if tune and (threshold is None or _is_number(threshold)):
@@ -175,6 +179,7 @@ def predict(
         "files": source_names(sources),
         "id_field": id_field,
         "sample_by": sample_by,
+        "strict": strict,
         **options,
         "dtype": dtype,
         "code": code_digest(),
@@ -189,16 +194,16 @@ def predict(
 
             check_labels(head, label_separator)
         for part in read_parts(records, head.texts, head.columns, None if tune else label):
-            if strict and (refused := next((row for row in part.rows if row.error), None)):
-                raise ServingError(strict_message(refused.error))
             if parts.has(part):
                 kept += len(part.rows)
+                bar.advance(bar_task, part.read)
             else:
-                parts.write(part, *predictor.predict(part, strict))
+                advance = partial(_advance, bar, bar_task, part.read)
+                parts.write(part, *predictor.predict(part, strict, advance))
             names.add(part.name)
             done += len(part.rows)
             speed = (done - kept) / (time.perf_counter() - started)
-            bar.update(bar_task, advance=part.read, description=f"{done:,} rows, {speed:,.0f} rows/s")
+            bar.update(bar_task, description=f"{done:,} rows, {speed:,.0f} rows/s")
         if not names:
             raise ServingError(f"there is no row in {', '.join(sources)}")
         parts.keep_only(names)
@@ -234,6 +239,10 @@ def _task(folder: Path) -> str:
             "entities, answers, triplets or masks"
         )
     return task
+
+
+def _advance(bar: Progress, task: TaskID, read: float, share: float) -> None:
+    bar.advance(task, read * share)
 
 
 def _is_number(value: object) -> bool:

@@ -1,5 +1,6 @@
 """A model that predicts parts of rows. It is loaded for the first one."""
 
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from ..errors import ServingError
 from .rows import ERROR, ID, Part, json_line
 
 if TYPE_CHECKING:
-    from .heads import Head
+    from .heads import Head, Item, Result
 
 # The Hub's pipeline tag -> module and class of the head.
 HEADS = {
@@ -21,11 +22,6 @@ HEADS = {
     "sentence-similarity": ("triplets", "TripletHead"),
     "fill-mask": ("masks", "MaskHead"),
 }
-
-
-def strict_message(sentence: str) -> str:
-    """Return the message about a row that --strict refuses."""
-    return f"{sentence}; without --strict, such a row has this in the column {ERROR}"
 
 
 class Predictor:
@@ -48,45 +44,57 @@ class Predictor:
         model = TaskModel(self.folder, self.task, self.dtype, device_of(self.device, ServingError))
         return head_class(model, Options(**self.options))
 
-    def predict(self, part: Part, strict: bool) -> tuple[bytes, dict[str, int]]:
-        """Return the lines of a part, and its numbers of rows with an error and of truncated ones."""
+    def predict(
+        self, part: Part, strict: bool, advance: Callable[[float], None] = lambda share: None
+    ) -> tuple[bytes, dict[str, int]]:
+        """Return the lines of a part, and its numbers of rows with an error and of truncated ones.
+
+        Args:
+            strict: raise ServingError for a row with an error.
+            advance: called with the share of the part that each batch is.
+        """
         head = self.head
-        errors = {place: row.error for place, row in enumerate(part.rows) if row.error}
-        items, owners, counts = [], [], {}
+        items: list[list["Item"]] = []  # of each row
+        errors: dict[int, str] = {}
         for place, row in enumerate(part.rows):
-            if place in errors:
-                continue
+            items.append([])
             try:
-                found = head.items(row.texts)
+                if row.error:
+                    raise ValueError(row.error)
+                items[place] = head.items(row.texts)
             except ValueError as error:  # a ServingError too
-                errors[place] = f"{row.place}: {error}"
+                errors[place] = str(error) if row.error else f"{row.place}: {error}"
                 if strict:
-                    raise ServingError(strict_message(errors[place])) from None
-                continue
-            items += found
-            owners += [place] * len(found)
-            counts[place] = len(found)
-        outputs: list = [None] * len(items)
+                    raise ServingError(
+                        f"{errors[place]}; without --strict, such a row has this in the column {ERROR}"
+                    ) from None
+        outputs = iter(self._outputs(part, items, advance))
+        lines = []
+        for place, row in enumerate(part.rows):
+            results: list["Result"] = [{"predicted": None, ERROR: errors.get(place)}]
+            if place not in errors:
+                results = head.results(row.texts, items[place], [next(outputs) for _ in items[place]])
+            lines += [json_line({ID: row.id, **row.kept, **result}) for result in results]
+        truncated = sum(any(item.truncated for item in of_row) for of_row in items)
+        return b"".join(lines), {"errors": len(errors), "truncated": truncated}
+
+    def _outputs(self, part: Part, items: list[list["Item"]], advance: Callable[[float], None]) -> list:
+        """Return the outputs of all items of a part, computed in batches of similar length."""
+        flat = [(item, row) for of_row, row in zip(items, part.rows, strict=True) for item in of_row]
+        outputs: list = [None] * len(flat)
+        lengths = [item.tokens for item, _ in flat]
 
         def compute(batch: list[int]) -> None:
-            for place, output in zip(batch, head.outputs([items[place] for place in batch]), strict=True):
+            for place, output in zip(batch, self.head.outputs([flat[place][0] for place in batch]), strict=True):
                 outputs[place] = output
+            advance(sum(lengths[place] for place in batch) / sum(lengths))
 
-        lengths = [item.tokens for item in items]
-        device = head.model.device
-        with without_onednn(head.model.dtype):
+        with without_onednn(self.head.model.dtype):
             self.batch_tokens = run_in_batches(
-                lengths, self.batch_tokens, compute, lambda place: f"of {part.rows[owners[place]].place}", device
+                lengths,
+                self.batch_tokens,
+                compute,
+                lambda place: f"of {flat[place][1].place}",
+                self.head.model.device,
             )
-        lines, start = [], 0
-        for place, row in enumerate(part.rows):
-            shared = {ID: row.id, **row.kept}
-            if place in errors:
-                lines.append(json_line(shared | {"predicted": None, ERROR: errors[place]}))
-                continue
-            end = start + counts[place]
-            for result in head.results(row.texts, items[start:end], outputs[start:end]):
-                lines.append(json_line(shared | result))
-            start = end
-        truncated = len({owner for owner, item in zip(owners, items, strict=True) if item.truncated})
-        return b"".join(lines), {"errors": len(errors), "truncated": truncated}
+        return outputs

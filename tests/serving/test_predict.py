@@ -287,11 +287,11 @@ def test_a_stopped_command_resumes_with_the_same_bytes(model, texts, tmp_path, m
     out, parts = tmp_path / "out.jsonl", tmp_path / ".out.jsonl.parts"
     real, done = Predictor.predict, []
 
-    def stops(self, part, strict):
+    def stops(self, part, *options):
         if part.number == 2:
             raise KeyboardInterrupt
         done.append(part.number)
-        return real(self, part, strict)
+        return real(self, part, *options)
 
     monkeypatch.setattr(Predictor, "predict", stops)
     with pytest.raises(KeyboardInterrupt):
@@ -310,10 +310,10 @@ def test_a_stopped_command_resumes_with_the_same_bytes(model, texts, tmp_path, m
 def test_rows_that_changed_are_predicted_again(model, texts, tmp_path, monkeypatch):
     real = Predictor.predict
 
-    def stops(self, part, strict):
+    def stops(self, part, *options):
         if part.number == 2:
             raise KeyboardInterrupt
-        return real(self, part, strict)
+        return real(self, part, *options)
 
     monkeypatch.setattr(Predictor, "predict", stops)
     with pytest.raises(KeyboardInterrupt):
@@ -494,6 +494,10 @@ def test_a_threshold_is_chosen_by_the_largest_f1(model, texts, tmp_path, kind):
         assert predicted == (kept if kind == "several" else kept & {before["predicted"]})
     with refused(FileExistsError, file):
         predict(folder, texts, tmp_path / "d.jsonl", **options)
+    (tmp_path / ".d.jsonl.parts").mkdir()  # of a stopped command, which had written the threshold
+    predict(folder, texts, tmp_path / "d.jsonl", **options)
+    assert (tmp_path / "d.jsonl").read_bytes() == (tmp_path / "a.jsonl").read_bytes()
+    (tmp_path / "d.jsonl").unlink()
     with refused(ServingError, dev):
         predict(folder, dev, tmp_path / "d.jsonl", **options | {"threshold": tmp_path / "new.json"})
     with refused(ServingError, file, "model"):
