@@ -54,7 +54,7 @@ class Predictor:
             advance: called with the share of the part that each batch is.
         """
         head = self.head
-        items: list[list["Item"]] = []  # of each row
+        items: list[list[Item]] = []  # of each row
         errors: dict[int, str] = {}
         for place, row in enumerate(part.rows):
             items.append([])
@@ -71,7 +71,7 @@ class Predictor:
         outputs = iter(self._outputs(part, items, advance))
         lines = []
         for place, row in enumerate(part.rows):
-            results: list["Result"] = [{"predicted": None, ERROR: errors.get(place)}]
+            results: list[Result] = [{"predicted": None, ERROR: errors.get(place)}]
             if place not in errors:
                 results = head.results(row.texts, items[place], [next(outputs) for _ in items[place]])
             lines += [json_line({ID: row.id, **row.kept, **result}) for result in results]
