@@ -1,5 +1,6 @@
 """Named entities: every form of labelled text, labels of tokens, and scores of spans."""
 
+import csv
 import gzip
 import json
 import random
@@ -356,6 +357,9 @@ def test_the_table_and_the_file_of_predictions(tmp_path, capsys):
     assert_states(capsys.readouterr().err, "warning", "the model", "4 entities", "train")
     found.write(tmp_path / "new" / "found.jsonl", [*TEXTS])
     assert read(tmp_path / "new" / "found.jsonl") == TEXTS
+    found.write(tmp_path / "found.csv", [*TEXTS])
+    with (tmp_path / "found.csv").open(encoding="utf-8-sig", newline="") as file:
+        assert [len(json.loads(row["predicted"])) for row in csv.DictReader(file)] == [1, 0, 1]
     last = json.loads((tmp_path / "new" / "found.jsonl").read_text(encoding="utf-8").splitlines()[-1])
     assert last["predicted"] == [{"label": "ORG", "start": 2, "end": 8, "text": "去ABC公司"}]
 

@@ -1,8 +1,7 @@
 """Scores of entities, whole spans with a type, by seqeval."""
 
-import json
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +11,7 @@ from rich.table import Table
 from seqeval.metrics import classification_report
 from seqeval.metrics.sequence_labeling import get_entities
 
-from modeling_roformer.files import write_whole
+from .predictions import write_predictions
 
 Span = tuple[int, int, str]  # start, end (exclusive) and type
 _FIGURES = ("precision", "recall", "f1-score")
@@ -91,13 +90,13 @@ class SpanPredictions:
         Console(markup=False).print(self.table())
 
     def write(self, file: str | Path, texts: Sequence[str]) -> None:
-        """Write a line of JSON per text: `text`, `entities` and `predicted`; each has label, start, end and text."""
-        rows: list[Mapping[str, object]] = []
-        for text, *sides in zip(texts, self.labels, self.predicted, strict=True):
-            entities, predicted = ([_entity(text, span) for span in sorted(side)] for side in sides)
-            rows.append({"text": text, "entities": entities, "predicted": predicted})
-        Path(file).parent.mkdir(parents=True, exist_ok=True)
-        write_whole(Path(file).absolute(), "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
+        """Write a row per text, as `write_predictions`: `text`, `entities` and `predicted`. An entity has label, start,
+        end and text."""
+        sides = {
+            name: [[_entity(text, span) for span in sorted(spans)] for text, spans in zip(texts, side, strict=True)]
+            for name, side in (("entities", self.labels), ("predicted", self.predicted))
+        }
+        write_predictions(file, {"text": texts, **sides})
 
 
 def _entity(text: str, span: Span) -> dict[str, object]:
