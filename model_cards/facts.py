@@ -49,7 +49,7 @@ def measure(directory: str | Path, word_level: bool) -> dict[str, object]:
         "family": KINDS[kind].title if kind else None,
         "parameters": sum(prod(shape) for _, shape in tensors) or None,
         "dtype": ", ".join(sorted({DTYPES.get(dtype, dtype) for dtype, _ in tensors})) or None,
-        "loads with": loads_with(config, reason),
+        "loads with": loads_with(config, reason) if kind else None,
         "servers": "; ".join(servers_of(config, tokenizer_config, word_level)) or None,
         "tokenizer": tokenizer_config,
     } | {f"{FILE}{path.name}": file_fact(path) for path in files}

@@ -11,7 +11,7 @@ import yaml
 
 from modeling_roformer.files.reading import read_json
 from modeling_roformer.model_cards.cards import facts_of
-from modeling_roformer.model_cards.facts import START, cell, facts_table, file_fact, vocabulary_of
+from modeling_roformer.model_cards.facts import START, cell, facts_table, measure, vocabulary_of
 from modeling_roformer.model_cards.kinds import described_kind
 from modeling_roformer.model_cards.metadata import kept_metadata
 from modeling_roformer.model_cards.trained_card import published_name
@@ -25,9 +25,10 @@ def card_of(source: Path, folder: Path, output: str, modules: list[str], max_len
     """Return the text of README.md for the exported files in `folder`, whose name will be `output`."""
     config, vocabulary = read_json(source / "config.json"), vocabulary_of(folder)
     kind, name = described_kind(config, word_level=False), published_name(source.resolve())
-    rows = facts_of(name, config, False, {}, {}) | {
+    measured = measure(folder, word_level=False)
+    exported, tokenizer = read_json(folder / "config.json"), measured.pop("tokenizer")
+    rows = facts_of(name, exported, False, measured, tokenizer) | {
         "modules after the encoder": ", ".join(modules),
-        "file model.safetensors": file_fact(folder / "model.safetensors"),
         "exported on": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
         "exported with": f"modeling-roformer {version('modeling-roformer')}",
     }

@@ -20,6 +20,7 @@ from transformers import AutoModel, AutoTokenizer, JinaEmbeddingsV3Config, JinaE
 
 from modeling_roformer import RoFormerModel, RoFormerTokenizer
 from modeling_roformer.files.reading import read_json
+from modeling_roformer.model_cards import write_card
 from modeling_roformer.model_cards.servers import NOMIC_BERT, ONNX, servers_of
 from modeling_roformer.serving.errors import ServingError
 from modeling_roformer.serving.nomic_export import export_nomic_bert
@@ -187,6 +188,7 @@ def test_fields_that_the_servers_read(tmp_path):
     assert {name: config[name] for name in expected} == expected
     assert (tmp_path / "out" / "vocab.txt").read_bytes() == (folder / "vocab.txt").read_bytes()
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert not write_card(tmp_path / "out").facts
     assert "vllm serve out --runner pooling" in card and "text-embeddings-router --model-id out" in card
 
 
