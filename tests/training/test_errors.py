@@ -137,6 +137,7 @@ def test_every_script_parses_its_options_by_the_same_parser(script):
     "script",
     [
         "finetune_classification",
+        "finetune_questions",
         "finetune_glue",
         "finetune_triplet",
         "translate",
@@ -149,6 +150,8 @@ def test_every_script_parses_its_options_by_the_same_parser(script):
 def test_seeds_of_every_script_count_once(script):
     """By reading, since a script needs data to run."""
     text = (REPOSITORY / "examples" / f"{script}.py").read_text(encoding="utf-8")
+    if "add_fine_tuning_options(" in text:  # which adds the option
+        text += (REPOSITORY / "training" / "finetuning" / "options.py").read_text(encoding="utf-8")
     assert text.count('"--seeds"') == 1
     assert "Distinct" in text[text.index('"--seeds"') :].partition("help=")[0]
 
