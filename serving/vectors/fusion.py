@@ -21,7 +21,7 @@ from .queries import Relevant
 DEFAULT_WEIGHT = 0.5
 DEPTH = 100  # texts of each list that are joined, or more if more results are asked for
 _RANK_CONSTANT = 60  # k of the paper
-_WEIGHTS = [step / 20 for step in range(21)]
+_WEIGHTS = [step / 100 for step in range(101)]  # the smallest that change the first ranks are near 0.02
 _FILE = ".weight.json"
 
 
