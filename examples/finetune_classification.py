@@ -41,6 +41,8 @@ def read_arguments() -> argparse.Namespace:
     chosen = parser.parse_args()
     if len(chosen.text) > 2:
         parser.error("--text has more than two columns")
+    if chosen.label_from_folders and chosen.text != ["text"]:
+        parser.error("--label-from-folders reads whole files: leave --text out")
     if chosen.label_separator == "":
         parser.error("--label-separator is empty")
     return chosen

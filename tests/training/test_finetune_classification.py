@@ -180,8 +180,8 @@ def arguments_of(folder):
         labels = dict(zip(texts, texts if kind == "several" else (100, 300, 250), strict=True))
         rows = [f"{texts[label]}{end}\t{labels[label]}" for label in texts for end in "。，几何时有不知今夕" * 2]
         (folder / "rows.tsv").write_text("\n".join(["text\tkind", *rows, "明月。\t-"]), encoding="utf-8")
-        words = ["start", "--train", "rows.tsv", "--label", "kind", "--ignore-label", "-", *KINDS[kind], *more]
-        return [*words, "--learning-rate", "3e-2", "--batch-size", "4"]
+        words = ["start", "--train", "rows.tsv", "--label", "kind", "--ignore-label", "-", *KINDS[kind]]
+        return [*words, "--learning-rate", "3e-2", "--batch-size", "4", *more]
 
     return write
 
@@ -293,3 +293,6 @@ def test_bad_arguments_are_named(run, folder):
     code, _, err = run("--train", "texts.tsv", "--numbers", "--label-separator", ",")
     assert code == 2
     assert_states(err, "--numbers", "--label-separator")
+    code, _, err = run("--train", "texts", "--label-from-folders", "--text", "a", "b")
+    assert code == 2
+    assert_states(err, "--label-from-folders", "--text")
