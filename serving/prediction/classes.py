@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from ..errors import ServingError
 from .heads import Head, Item, Result, finite, rounded
 
 
@@ -22,7 +23,12 @@ class ClassHead(Head):
             self.texts = {"field": "text", "text_pair": ""}
             self.takes = self.takes - {"chunk", "overlap"}
         config = loaded.model.config
-        self.names: list[str] = [config.id2label[number] for number in range(config.num_labels)]
+        self.names = [str(config.id2label[number]) for number in range(config.num_labels)]
+        if options.all_scores and len({*self.names}) < len(self.names):
+            raise ServingError(
+                f"{loaded.folder}/config.json has two classes of one name in id2label: without names of their own, "
+                "they have one score (--all-scores, --tune)"
+            )
         self.is_number = config.problem_type == "regression"
         self.has_several = config.problem_type == "multi_label_classification"
         self.labels = "numbers" if self.is_number else "several" if self.has_several else "classes"

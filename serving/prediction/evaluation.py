@@ -41,6 +41,7 @@ class Evaluation:
         """Draw the confusion matrix into a PNG file."""
         if self.counts is None:
             raise ServingError("only one class per text has a confusion matrix: leave --confusion out")
+        picture.parent.mkdir(parents=True, exist_ok=True)
         draw_confusion(picture, self.names, self.counts)
 
 
@@ -58,7 +59,7 @@ def evaluate(head: Head, rows: Iterable[dict], column: str, separator: str | Non
     known, predicted, left_out, has_column = [], [], 0, False
     for row in rows:
         has_column |= column in row
-        if ERROR in row or row.get(column) in (None, ""):
+        if ERROR in row or not has_label(head, row.get(column)):
             left_out += 1
             continue
         known.append(label_of(head, row[column], separator, f"{row[ID]}: {column}"))
@@ -80,6 +81,13 @@ def check_labels(head: Head, separator: str | None) -> None:
         raise ServingError(f"--label-separator has no meaning for {head.kind()}: leave it out")
 
 
+def has_label(head: Head, value: object) -> bool:
+    """Return whether a row has a label: a blank text is none, and for answers, neither is an empty list."""
+    if isinstance(value, str):
+        return bool(value.strip())
+    return value is not None and not (head.labels == "answers" and value == [])
+
+
 def label_of(head: Head, value: object, separator: str | None, where: str) -> object:
     """Return a label as the head predicts it: the name of a class, a set of names, a number, spans or answers.
 
@@ -92,7 +100,7 @@ def label_of(head: Head, value: object, separator: str | None, where: str) -> ob
         try:
             if np.isfinite(number := float(value)):
                 return number
-        except ValueError:
+        except (ValueError, OverflowError):
             pass
     if head.labels == "several":
         values = value.split(separator) if separator and isinstance(value, str) else _parsed(value)
@@ -128,8 +136,8 @@ def _span(value: object, where: str) -> tuple[int, int, str]:
     """Return the start, the end and the type of an entity."""
     if isinstance(value, dict):
         value = [value.get("start"), value.get("end"), value.get("label", value.get("type"))]
-    if isinstance(value, list) and len(value) == 3 and all(isinstance(place, int) for place in value[:2]):
-        return value[0], value[1], str(value[2])
+    if isinstance(value, list) and [*map(type, value)] == [int, int, str]:
+        return value[0], value[1], value[2]
     raise ServingError(f"{where} has {value!r}; expected an object with start, end and label")
 
 

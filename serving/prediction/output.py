@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 from modeling_roformer.output.extras import needs_extra
 
@@ -22,10 +23,11 @@ def check_suffix(output: Path) -> None:
         raise ServingError(f"{output}: its format is unknown; let its name end in {', '.join(SUFFIXES)}")
 
 
-def write_output(parts: PartsFolder, output: Path, columns: Sequence[str]) -> None:
-    """Write the rows of all parts into one file, which appears when it is complete.
+def write_output(parts: PartsFolder, output: Path, columns: Sequence[str]) -> Path:
+    """Write the rows of all parts into one file in the folder of the parts, and return it.
 
     Args:
+        output: the file to replace with it, whose suffix is the format.
         columns: names of the columns of results, in their order.
     """
     unfinished = parts.path / "output"
@@ -41,7 +43,7 @@ def write_output(parts: PartsFolder, output: Path, columns: Sequence[str]) -> No
         _write_parquet(parts, unfinished, columns)
     with open(unfinished, "rb") as file:
         os.fsync(file.fileno())
-    os.replace(unfinished, output)
+    return unfinished
 
 
 def _names(parts: PartsFolder, columns: Sequence[str], flat: bool) -> list[str]:
@@ -77,7 +79,9 @@ def _write_csv(parts: PartsFolder, path: Path, columns: Sequence[str]) -> None:
     names = _names(parts, columns, flat=True)
     # Excel needs the byte order mark. A lone surrogate, which UTF-8 cannot store, becomes a question mark.
     with open(path, "w", encoding="utf-8-sig", errors="replace", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
+        # A value with one of the characters of the line end is quoted: "\r" too, although lines end with "\n".
+        lines = SimpleNamespace(write=lambda line: file.write(line.removesuffix("\r\n") + "\n"))
+        writer = csv.writer(lines, lineterminator="\r\n")
         writer.writerow(names)
         for row in parts.all_rows():
             flat = _flat(row)
@@ -96,13 +100,27 @@ def _write_parquet(parts: PartsFolder, path: Path, columns: Sequence[str]) -> No
         for name in names:
             types[name] = _common(types[name], _type_of([row.get(name) for row in rows]))
     types = {name: pyarrow.string() if type_ == pyarrow.null() else type_ for name, type_ in types.items()}
+    while (misfit := _write_tables(parts, path, types)) is not None:
+        types[misfit] = pyarrow.string()
+
+
+def _write_tables(parts: PartsFolder, path: Path, types: dict) -> str | None:
+    """Write columns of these types. Return the name of one whose type does not hold a value, such as an integer beyond
+    2**53 among floats; None if the file is complete."""
+    import pyarrow
+    import pyarrow.parquet
+
     schema = pyarrow.schema(list(types.items()))
     with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         for file in parts.files():
-            rows = parts.rows(file)
-            writer.write_table(
-                pyarrow.table([_array([row.get(name) for row in rows], types[name]) for name in names], schema=schema)
-            )
+            rows, arrays = parts.rows(file), []
+            for name, type_ in types.items():
+                try:
+                    arrays.append(_array([row.get(name) for row in rows], type_))
+                except pyarrow.ArrowInvalid:
+                    return name
+            writer.write_table(pyarrow.table(arrays, schema=schema))
+    return None
 
 
 def _type_of(values: list):

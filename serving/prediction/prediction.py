@@ -141,10 +141,11 @@ def predict(
     check_suffix(output)
     if dtype not in DTYPES:
         raise ServingError(f"dtype is {dtype!r}; expected one of {', '.join(DTYPES)}")
-    require_writable(output, force, sources)
-    is_resumed = PartsFolder(output).path.exists()
-    for written in filter(None, (confusion, threshold if tune else None)):
-        require_writable(written, force or is_resumed, [*sources, *filter(None, [tune])])
+    written = [Path(path) for path in (output, confusion, threshold if tune else None) if path]
+    for number, path in enumerate(written):
+        require_writable(path, force, [*sources, *filter(None, [tune])])
+        if path.absolute() in [other.absolute() for other in written[:number]]:
+            raise ServingError(f"{path} would be written twice: name files of their own")
     if label is None and (tune or confusion or label_separator):
         raise ServingError("--tune, --confusion and --label-separator need labels: name their column with --label")
     if tune and (threshold is None or _is_number(threshold)):
@@ -168,7 +169,6 @@ def predict(
     if tune:
         predictor = Predictor(directory, task, options | {"all_scores": True}, **how)
         chosen = tuned(predictor, Records([str(tune)], id_field, sample_by), label, label_separator, progress)
-        write_threshold(Path(threshold), *chosen, identity)
         options["threshold"] = chosen[0]
     elif threshold is not None:
         options["threshold"] = read_threshold(str(threshold), identity)
@@ -185,6 +185,7 @@ def predict(
         "code": code_digest(),
     }
     with only_writer(parts.path, ServingError), byte_progress(progress) as bar:
+        require_writable(output, force)  # another process may just have written it
         parts.begin(settings, force)
         bar_task = bar.add_task("predicting", total=size)
         kept, names, done = 0, set(), 0
@@ -210,9 +211,13 @@ def predict(
         evaluation = None
         if label is not None:
             evaluation = evaluate(head, parts.all_rows(), label, label_separator)
+        finished = write_output(parts, output, head.columns)
+        # Files appear last, so that the same command resumes: it would be refused if one existed.
         if confusion is not None and evaluation is not None:
             evaluation.draw_confusion(Path(confusion))
-        write_output(parts, output, head.columns)
+        if tune:
+            write_threshold(Path(threshold), *chosen, identity)
+        os.replace(finished, output)
         totals = {name: sum(record[name] for record in parts.records.values()) for name in ("errors", "truncated")}
         parts.remove()
     seconds = time.perf_counter() - started

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -91,7 +92,8 @@ def _check_columns(record: Record, texts: dict[str, str]) -> None:
 
 def _row(record: Record, texts: dict[str, str], taken: set[str], id_field: str | None) -> Row:
     kept = {name: value for name, value in record.columns.items() if name != ID or id_field != ID}
-    if clash := sorted(taken & kept.keys()):
+    scores = "scores." if "scores" in taken else "\n"  # CSV has a column for each class's score
+    if clash := sorted(name for name in kept if name in taken or name.startswith(scores)):
         advice = "name it with --id-field" if clash[0] == ID else "rename it"
         raise ServingError(f"{record.place} has a column {clash[0]!r}, as the predictions have: {advice}")
     try:
@@ -101,15 +103,22 @@ def _row(record: Record, texts: dict[str, str], taken: set[str], id_field: str |
 
 
 def json_line(value: object) -> bytes:
-    """Return a line of JSON in UTF-8. Dates and other values without a form in JSON are strings, and NaN is null.
+    """Return a line of JSON in UTF-8. Values without a form in JSON, such as dates, are strings, and NaN is null.
 
     A lone surrogate, which UTF-8 cannot store, is written as JSON's escape.
     """
-    line = json.dumps(_finite(value), ensure_ascii=False, default=str)
+    line = json.dumps(_finite(value), ensure_ascii=False, default=_string)
     try:
         return f"{line}\n".encode()
     except UnicodeEncodeError:
-        return f"{json.dumps(_finite(value), default=str)}\n".encode()
+        return f"{json.dumps(_finite(value), default=_string)}\n".encode()
+
+
+def _string(value: object) -> str:
+    if isinstance(value, bytes):
+        with suppress(UnicodeDecodeError):
+            return value.decode()
+    return str(value)
 
 
 def _finite(value: object) -> object:

@@ -62,7 +62,7 @@ def tuned(
         records: the labelled rows. A row with a blank label has none.
         column, separator: see `evaluate`.
     """
-    from .evaluation import check_labels, label_of
+    from .evaluation import check_labels, has_label, label_of
 
     head = predictor.head
     check_labels(head, separator)
@@ -74,8 +74,9 @@ def tuned(
             for row in map(json.loads, lines.splitlines()):
                 if ERROR in row:
                     continue
-                label = row.get(column)
-                labels = set() if label in (None, "") else label_of(head, label, separator, f"{row[ID]}: {column}")
+                label, labels = row.get(column), set()
+                if has_label(head, label):
+                    labels = label_of(head, label, separator, f"{row[ID]}: {column}")
                 rows.append(({labels} if isinstance(labels, str) else labels, row["scores"]))
             bar.advance(task, part.read)
     if not any(labels for labels, _ in rows):
@@ -92,9 +93,11 @@ def write_threshold(path: Path, threshold: float, f1: float, model: str) -> None
 def read_threshold(threshold: str, model: str) -> float:
     """Return a number, or the threshold in a file; raise ServingError if it is of another model, or neither."""
     try:
-        return float(threshold)
+        number = float(threshold)
     except ValueError:
         pass
+    else:
+        return _checked(number, "threshold")
     if not Path(threshold).is_file():
         raise ServingError(f"threshold is {threshold!r}; expected a number, or a file that --tune wrote")
     stored = read_json(threshold)
@@ -103,4 +106,11 @@ def read_threshold(threshold: str, model: str) -> float:
         raise ServingError(f"{threshold} has no threshold: choose one with --tune")
     if stored.get("model") != model:
         raise ServingError(f"{threshold} is the threshold of another model: choose one for this model with --tune")
+    return _checked(value, f"{threshold}: threshold")
+
+
+def _checked(value: float, where: str) -> float:
+    """Return a threshold; raise ServingError if it is no probability."""
+    if not 0 <= value <= 1:
+        raise ServingError(f"{where} is {value}; expected a probability, from 0 to 1")
     return float(value)

@@ -19,11 +19,13 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 
 import modeling_roformer as package
 from modeling_roformer.data import DataError
+from modeling_roformer.data.records import Records
 from modeling_roformer.files.lock import only_writer
 from modeling_roformer.serving.errors import ServingError
+from modeling_roformer.serving.model_identity import digest_of_files, model_files
 from modeling_roformer.serving.page.question_answering import answer_question
 from modeling_roformer.serving.page.served_model import ServedModel
-from modeling_roformer.serving.prediction import predict, rows
+from modeling_roformer.serving.prediction import predict, prediction, rows
 from modeling_roformer.serving.prediction.predictor import Predictor
 
 NAMES = {0: "好评", 1: "差评", 2: "[一般]"}
@@ -494,10 +496,6 @@ def test_a_threshold_is_chosen_by_the_largest_f1(model, texts, tmp_path, kind):
         assert predicted == (kept if kind == "several" else kept & {before["predicted"]})
     with refused(FileExistsError, file):
         predict(folder, texts, tmp_path / "d.jsonl", **options)
-    (tmp_path / ".d.jsonl.parts").mkdir()  # of a stopped command, which had written the threshold
-    predict(folder, texts, tmp_path / "d.jsonl", **options)
-    assert (tmp_path / "d.jsonl").read_bytes() == (tmp_path / "a.jsonl").read_bytes()
-    (tmp_path / "d.jsonl").unlink()
     with refused(ServingError, dev):
         predict(folder, dev, tmp_path / "d.jsonl", **options | {"threshold": tmp_path / "new.json"})
     with refused(ServingError, file, "model"):
@@ -506,6 +504,126 @@ def test_a_threshold_is_chosen_by_the_largest_f1(model, texts, tmp_path, kind):
         predict(folder, texts, tmp_path / "d.jsonl", threshold="x", device="cpu")
     with refused(ServingError, "--label"):
         predict(folder, texts, tmp_path / "d.jsonl", tune=dev, threshold=tmp_path / "new.json")
+
+
+def test_a_stopped_command_that_chooses_a_threshold_resumes(model, texts, tmp_path, monkeypatch):
+    dev = write_rows(tmp_path / "dev.jsonl", [{"text": text, "y": NAMES[n % 3]} for n, text in enumerate(TEXTS)])
+    labels = write_rows(texts, [row | {"y": NAMES[0]} for row in json_rows(texts)])
+    options = {"label": "y", "tune": dev, "device": "cpu"}
+    expected = {"threshold": tmp_path / "expected.json", "confusion": tmp_path / "expected.png"}
+    predict(model("one"), labels, tmp_path / "expected.csv", **options, **expected)
+    chosen = {"threshold": tmp_path / "new.json", "confusion": tmp_path / "new" / "confusion.png"}
+
+    def stops(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(prediction, "write_output", stops)
+    with pytest.raises(KeyboardInterrupt):
+        predict(model("one"), labels, tmp_path / "out.csv", **options, **chosen)
+    monkeypatch.undo()
+    mine = tmp_path / "mine.json"
+    mine.write_text("mine")
+    for name in ("threshold", "confusion"):  # a file that the stopped command did not write
+        with refused(FileExistsError, mine, "--force"):
+            predict(model("one"), labels, tmp_path / "out.csv", **options, **chosen | {name: mine})
+    monkeypatch.setattr(rows, "PART_ROWS", 4)
+    report = predict(model("one"), labels, tmp_path / "out.csv", **options, **chosen)
+    assert report.kept == report.rows and mine.read_text() == "mine"
+    assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "expected.csv").read_bytes()
+    assert chosen["threshold"].read_bytes() == expected["threshold"].read_bytes()
+
+
+def test_a_file_that_appears_while_rows_wait_is_not_replaced(model, texts, tmp_path, monkeypatch):
+    out = tmp_path / "out.jsonl"
+
+    def appears(*_):
+        out.write_text("mine")
+        return True
+
+    monkeypatch.setattr(prediction, "digest_of_files", appears)
+    with refused(FileExistsError, out, "--force"):
+        predict(model("one"), texts, out, device="cpu")
+    assert out.read_text() == "mine"
+
+
+@pytest.mark.parametrize("names", [("output", "confusion"), ("output", "threshold"), ("confusion", "threshold")])
+def test_two_results_in_one_file_are_refused(model, texts, tmp_path, names):
+    one = tmp_path / "one.csv"
+    options = {"output": tmp_path / "out.csv", "confusion": None, "threshold": tmp_path / "new.json", "tune": "dev.csv"}
+    with refused(ServingError, one):
+        predict(model("one"), texts, label="y", **options | dict.fromkeys(names, one))
+
+
+@pytest.mark.parametrize("threshold", ["nan", "inf", "-0.1", "1.5", 80, pytest.param(10**400, id="huge")])
+def test_a_threshold_that_is_no_probability_is_refused(model, texts, tmp_path, threshold):
+    with refused(ServingError, "threshold", "0 to 1"):
+        predict(model("one"), texts, tmp_path / "out.csv", threshold=threshold, device="cpu")
+    stored = {"threshold": float(threshold) if isinstance(threshold, str) else threshold}
+    stored["model"] = digest_of_files(model("one"), model_files(model("one")))
+    (tmp_path / "threshold.json").write_text(json.dumps(stored))
+    with refused(ServingError, "threshold.json", "0 to 1"):
+        predict(model("one"), texts, tmp_path / "out.csv", threshold=tmp_path / "threshold.json", device="cpu")
+
+
+def test_csv_quotes_a_carriage_return(model, tmp_path):
+    values = ["a\rb", "\r", "end\r", "\r\nc", 'd"\n', "e,"]
+    file = write_rows(tmp_path / "in.jsonl", [{"text": "好", "k": value} for value in values])
+    predict(model("one"), file, tmp_path / "out.csv", device="cpu")
+    with open(tmp_path / "out.csv", encoding="utf-8-sig", newline="") as content:
+        assert [row["k"] for row in csv.DictReader(content)] == values
+    assert [record.columns["k"] for record in Records([str(tmp_path / "out.csv")])] == values
+    assert (tmp_path / "out.csv").read_bytes().count(b"\r\n") == 1
+
+
+def test_parquet_has_exact_integers_beside_floats(model, tmp_path):
+    large = 2**53 + 1
+    file = write_rows(
+        tmp_path / "in.jsonl",
+        [{"text": "好", "a": value, "b": [value], "c": n} for n, value in enumerate([large] * 4 + [0.5])],
+    )
+    predict(model("one"), file, tmp_path / "out.parquet", device="cpu")
+    table = pyarrow.parquet.read_table(tmp_path / "out.parquet")
+    assert table["a"].to_pylist() == [str(large)] * 4 + ["0.5"]
+    assert table["b"].to_pylist() == [f"[{large}]"] * 4 + ["[0.5]"] and table["c"].to_pylist() == [*range(5)]
+
+
+def test_binary_columns_are_texts(model, tmp_path):
+    pyarrow.parquet.write_table(pyarrow.table({"text": ["好".encode()]}), tmp_path / "in.parquet")
+    assert run(model("one"), tmp_path / "in.parquet", tmp_path / "out.jsonl")[0]["text"] == "好"
+
+
+def test_a_column_with_the_name_of_a_class_score_is_refused(model, tmp_path):
+    file = write_rows(tmp_path / "in.jsonl", [{"text": "好", "scores": {"好评": 5}}])
+    with refused(ServingError, "'scores.好评'"):
+        predict(model("one"), file, tmp_path / "out.csv", all_scores=True, device="cpu")
+    predict(model("one"), file, tmp_path / "out.csv", device="cpu")
+
+
+def test_classes_of_one_name_have_no_scores_by_name(texts, tmp_path):
+    folder = save(tmp_path / "model", package.RoFormerForSequenceClassification, num_labels=3)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"id2label": {"0": "x", "1": "x", "2": 3}, "label2id": {"x": 0}}
+    (folder / "config.json").write_text(json.dumps(config))
+    with refused(ServingError, "config.json", "id2label"):
+        predict(folder, texts, tmp_path / "out.jsonl", all_scores=True, device="cpu")
+    assert {row["predicted"] for row in run(folder, texts, tmp_path / "out.jsonl")} <= {"x", "3"}
+
+
+def test_odd_labels_are_left_out_or_refused(model, tmp_path):
+    row = {"text": "好", "question": "谁？", "context": "我。"}
+    for kind, label, fact in [
+        ("number", 10**400, "a number"),
+        ("entities", [{"start": 0, "end": 1}], "label"),
+        ("entities", [[False, True, "PER"]], "label"),
+        ("answers", [], "'y'"),
+        ("one", " ", "'y'"),
+    ]:
+        file = write_rows(tmp_path / "in.jsonl", [row | {"y": label}])
+        with refused(ServingError, fact):
+            predict(model(kind), file, tmp_path / f"{kind}.jsonl", label="y", device="cpu", force=True)
+    file = write_rows(tmp_path / "in.jsonl", [row | {"y": []}, row | {"y": ["我"]}])
+    report = predict(model("answers"), file, tmp_path / "out.jsonl", label="y", device="cpu")
+    assert (report.evaluation.rows, report.evaluation.left_out) == (1, 1)
 
 
 @pytest.mark.slow
