@@ -56,12 +56,17 @@ class Block:
 
     @property
     def commands(self) -> list[str]:
-        """Lines that begin with `roformer ` or `python examples/`, joined with their continuation after a backslash.
+        """Lines that begin with `roformer `, `python examples/`, or a program that shows or writes a file, joined with
+        their continuation after a backslash.
 
         A loop, from `for` to `done`, is one command.
         """
         code = self.code.replace("\\\n", "") if self.language == "bash" else ""
-        return re.findall(r"^for [\s\S]*?^done$|^(?:roformer |python examples/).*$", code, re.MULTILINE)
+        return re.findall(
+            r"^for [\s\S]*?^done$|^(?:roformer |python examples/|\(?echo |printf |head |tail |grep ).*$",
+            code,
+            re.MULTILINE,
+        )
 
 
 def blocks(page: str) -> list[Block]:

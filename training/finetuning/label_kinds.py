@@ -6,14 +6,9 @@ from collections.abc import Callable, Sequence
 import datasets
 import numpy as np
 import torch
-from transformers import (
-    AutoConfig,
-    AutoModelForSequenceClassification,
-    DataCollatorWithPadding,
-    EvalPrediction,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import DataCollatorWithPadding, EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase
+
+from modeling_roformer.registration import registered_transformers
 
 from ..errors import TrainingError
 from ..runs.new_head import new_head
@@ -43,9 +38,9 @@ class Labels(ABC):
 
     def model(self, place: str) -> PreTrainedModel:
         """Return the classifier of a folder or of a name on the Hub. Its head is new if it was for other labels."""
-        before = AutoConfig.from_pretrained(place)
+        before = registered_transformers.AutoConfig.from_pretrained(place)
         with new_head():
-            model = AutoModelForSequenceClassification.from_pretrained(
+            model = registered_transformers.AutoModelForSequenceClassification.from_pretrained(
                 place,
                 id2label=dict(enumerate(self.names)),
                 label2id={name: number for number, name in enumerate(self.names)},
