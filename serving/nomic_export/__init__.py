@@ -8,7 +8,12 @@ from modeling_roformer.serving.nomic_export import export_nomic_bert
 files that state how a server makes the vector of a text.
 """
 
+from typing import TYPE_CHECKING
+
 from modeling_roformer.output.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from .export import export_nomic_bert
 
 __all__ = ["export_nomic_bert"]
 __getattr__, __dir__ = lazy_names(__name__, {"export": ("export_nomic_bert",)})
