@@ -76,8 +76,7 @@ class Head(ABC):
         option = "max_length" if options.chunk is None else "chunk"
         self.longest = self.loaded.longest(options.chunk or options.max_length, option)
         self.tokenizer.truncation_side = "right"
-        if options.chunk is not None:
-            self._check_chunks()
+        self._check_lengths(option)
 
     @abstractmethod
     def kind(self) -> str:
@@ -118,13 +117,14 @@ class Head(ABC):
         found = chunks_of(self.tokenizer, text, self.options.chunk, self.options.overlap or 0)
         return [Item({"input_ids": [chunk.ids]}, chunk.offsets) for chunk in found]
 
-    def _check_chunks(self) -> None:
-        room = self.options.chunk - self.tokenizer.num_special_tokens_to_add() - 1
-        if room < 0:
-            raise ServingError(f"chunk is {self.options.chunk}; expected at least {self.options.chunk - room}")
+    def _check_lengths(self, option: str) -> None:
+        is_pair = len(self.texts) == 2
+        room = self.longest - self.tokenizer.num_special_tokens_to_add(pair=is_pair) - (2 if is_pair else 1)
+        if room < 0:  # all texts would have the same result, that of no token
+            raise ServingError(f"{option} is {self.longest}; expected at least {self.longest - room}")
         if not 0 <= (self.options.overlap or 0) <= room:
             raise ServingError(
-                f"overlap is {self.options.overlap}; expected 0 to {room} for chunks of {self.options.chunk} tokens"
+                f"overlap is {self.options.overlap}; expected 0 to {room} for chunks of {self.longest} tokens"
             )
 
 

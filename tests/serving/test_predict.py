@@ -337,6 +337,8 @@ def test_refusals_leave_no_file(model, texts, tmp_path):
         (ServingError, ["overlap", 3, "--chunk"], {"overlap": 3}),
         (ServingError, ["overlap", 18, 17], {"overlap": 18, "chunk": 20}),
         (ServingError, ["chunk", 2, 3], {"chunk": 2}),
+        (ServingError, ["max_length", 2, 3], {"max_length": 2}),
+        (ServingError, ["max_length", 4, 5], {"max_length": 4, "columns": {"text_pair": "text"}}),
         (ServingError, ["chunk", "max_length"], {"chunk": 9, "max_length": 9}),
         (ServingError, ["--chunk", "pairs"], {"chunk": 9, "columns": {"text_pair": "text"}}),
         (ServingError, ["dtype", "int8"], {"dtype": "int8"}),
