@@ -76,7 +76,7 @@ def read_parts(
             yield Part(number, rows, records.consumed - before)
             number, rows, characters, before = number + 1, [], 0, records.consumed
         rows.append(_row(record, texts, taken, records.id_field))
-        characters += sum(map(len, rows[-1].texts))
+        characters += sum(len(value) for value in rows[-1].kept.values() if isinstance(value, (str, bytes)))
     if rows:
         yield Part(number, rows, records.consumed - before)
 

@@ -628,6 +628,13 @@ def test_odd_labels_are_left_out_or_refused(model, tmp_path):
     assert (report.evaluation.rows, report.evaluation.left_out) == (1, 1)
 
 
+def test_a_part_has_few_rows_if_their_columns_are_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(rows, "_MAX_CHARACTERS", 100)
+    file = write_rows(tmp_path / "in.jsonl", [{"text": "好", "body": "x" * 60}] * 5)
+    parts = rows.read_parts(Records([str(file)]), {"field": "text"}, ["predicted"])
+    assert [len(part.rows) for part in parts] == [2, 2, 1]
+
+
 @pytest.mark.slow
 def test_the_installed_command_is_killed_and_resumes(model, tmp_path):
     """From a folder outside the clone, with rows of three parts; the file is that of a run without a stop."""
