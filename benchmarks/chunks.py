@@ -1,4 +1,4 @@
-"""Long documents read whole, or in windows and chunks: what is answered, and how fast.
+"""Long documents read whole, or in windows: what is answered.
 
     python benchmarks/chunks.py READER QUESTIONS [--count 200] [--characters 3000]
 
@@ -12,7 +12,6 @@ questions.
 import json
 import random
 import tempfile
-import time
 from pathlib import Path
 
 import peers
@@ -58,15 +57,13 @@ def main() -> None:
     peers.quiet()
     torch.set_num_threads(2)
     asked = documents(chosen.questions, chosen.count, chosen.characters)
-    table = Table("tokens of a window", "shared", "exact match", "F1", "F1, difference × 100", "questions/s")
+    table = Table("tokens of a window", "shared", "exact match", "F1", "F1, difference × 100")
     first: list[float] = []
     with tempfile.TemporaryDirectory() as folder, reporting.Figures(chosen.output) as figures:
         file, output = Path(folder, "asked.jsonl"), Path(folder, "found.jsonl")
         file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in asked), encoding="utf-8")
         for window, shared in WINDOWS:
-            begun = time.perf_counter()
             predict(chosen.reader, file, output, chunk=window, overlap=shared, device="cpu", force=True, progress=True)
-            seconds = time.perf_counter() - begun
             predicted = [json.loads(line)["predicted"] for line in output.read_bytes().splitlines()]
             scores = [answer_scores([found], [[row["answer"]]]) for found, row in zip(predicted, asked, strict=True)]
             exact, f1 = ([score[name] for score in scores] for name in ("exact_match", "f1"))
@@ -77,7 +74,6 @@ def main() -> None:
                 f"{sum(exact) / len(exact):.3f}",
                 f"{sum(f1) / len(f1):.3f}",
                 "" if first is f1 else str(paired_bootstrap(f1, first)),
-                f"{len(asked) / seconds:.2f}",
             )
         figures.add("answers", table)
 

@@ -129,7 +129,7 @@ PARTS = {
         (MODELS, TOKENIZERS, "serving/prediction/*.py", "serving/*.py"),
     ),
     "chunks": Part(
-        "chunks.py {reader}/model {data}/questions/drcd_test.jsonl.gz",
+        "chunks.py {reader}/model {reader}/unseen.jsonl --count 100",
         (MODELS, TOKENIZERS, "serving/prediction/*.py", "serving/answers.py"),
         hours=True,
     ),
