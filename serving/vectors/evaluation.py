@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from ..errors import ServingError
-from .matches import Ranking
+from .matches import Ranking, check_ids
 from .queries import Relevant
 
 TUNED_BY = "mrr@10"
@@ -84,8 +84,10 @@ class Evaluation:
 def evaluate(ranking: Ranking, relevant: Relevant) -> Evaluation:
     """Return the metrics of a ranking of at least 100 texts per query.
 
-    Raises ServingError if no query has a relevant text.
+    Raises ServingError if no query has a relevant text, or if two texts of a query have one id.
     """
+    for matches in ranking.matches:
+        check_ids(matches)
     judged = [
         scores_of([match.id for match in matches], relevant[id_])
         for id_, matches in zip(ranking.ids, ranking.matches, strict=True)

@@ -15,7 +15,7 @@ from modeling_roformer.files import write_whole
 
 from ..errors import ServingError
 from .evaluation import TUNED_BY, scores_of
-from .matches import Match
+from .matches import Match, check_ids
 from .queries import Relevant
 
 DEFAULT_WEIGHT = 0.5
@@ -50,8 +50,10 @@ class TunedWeight:
 def fuse(vectors: Sequence[Match], words: Sequence[Match], weight: float) -> list[Match]:
     """Return the texts of two lists by their sums of weighted reciprocal ranks, best first.
 
-    The sums are scaled: 1 is the first text of both lists.
+    The sums are scaled: 1 is the first text of both lists. Raises ServingError if two texts of a list have one id.
     """
+    for matches in (vectors, words):
+        check_ids(matches)
     scores: dict[str, float] = {}
     found: dict[str, Match] = {}
     for share, matches in ((weight, vectors), (1 - weight, words)):
@@ -98,8 +100,11 @@ def stored_weight(folder: Path, unit: str) -> float:
     """Return the weight that was chosen for words of this unit, or 0.5. Raises ServingError if its file is damaged."""
     try:
         tuned = TunedWeight(**json.loads((folder / _FILE).read_bytes()))
+        is_weight = 0 <= tuned.weight <= 1
     except FileNotFoundError:
         return DEFAULT_WEIGHT
     except (ValueError, TypeError):
-        raise ServingError(f"{folder / _FILE} is damaged: choose the weight again with --tune") from None
+        is_weight = False
+    if not is_weight:
+        raise ServingError(f"{folder / _FILE} is damaged: choose the weight again with --tune")
     return tuned.weight if tuned.unit == unit else DEFAULT_WEIGHT

@@ -1,6 +1,7 @@
 """Results of a search: matches, as a table, as JSON, and as a run in TREC's form."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rich.table import Column, Table
@@ -76,10 +77,13 @@ class Ranking:
     def trec_run(self) -> str:
         """Return a line for each match: the query's id, Q0, the text's id, the rank, the score and the run's name.
 
-        Raises ServingError for an id with white space, which separates the columns, and for two queries with one id.
+        Raises ServingError for an id with white space, which separates the columns, and for two queries, or two texts
+        of a query, with one id.
         """
         if len(set(self.ids)) < len(self.ids):
             raise ServingError("two queries have one id, so a run cannot tell them apart: name another --id-field")
+        for matches in self.matches:
+            check_ids(matches)
         for id_ in (*self.ids, *(match.id for matches in self.matches for match in matches)):
             if id_.split() != [id_]:
                 raise ServingError(
@@ -91,6 +95,18 @@ class Ranking:
             for id_, matches in zip(self.ids, self.matches, strict=True)
             for place, match in enumerate(matches, 1)
         )
+
+
+def check_ids(matches: Iterable[Match]) -> None:
+    """Raise ServingError if two texts have one id, which `embed` cannot see if they are in two shards."""
+    seen: set[str] = set()
+    for match in matches:
+        if match.id in seen:
+            raise ServingError(
+                f"two texts have the id {match.id!r}, which must tell them apart here: embed the texts into a new "
+                "folder with another --id-field, or without it"
+            )
+        seen.add(match.id)
 
 
 def short(text: str, max_characters: int = 60) -> str:

@@ -12,7 +12,6 @@ from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -108,9 +107,18 @@ class WordIndex:
             texts = texts_of(self.folder.read(*shards[place]))
             for query, number in here:
                 chunks = texts[number - ends[place]]  # from the end
-                best = max(chunks, key=lambda chunk: _terms_in(chunk.get("text"), terms[query]))
+                best = self._best_chunk(chunks, terms[query])
                 matches[query][number] = Match(found[query][number], best["id"], best.get("text"), best.get("chunk"))
         return [[of_query[number] for number in numbers] for of_query, numbers in zip(matches, found, strict=True)]
+
+    def _best_chunk(self, chunks: list[dict], terms: list[str]) -> dict:
+        """Return the chunk with most of the terms; the first if texts were not stored."""
+
+        def found_in(chunk: dict) -> int:
+            of_chunk = {*self.splitter(chunk.get("text") or "")}
+            return sum(term in of_chunk for term in terms)
+
+        return max(chunks, key=found_in) if len(chunks) > 1 else chunks[0]
 
     def _best(self, terms: list[str], top_k: int) -> dict[int, float]:
         """Return the numbers of the best texts with their scores, best first."""
@@ -171,12 +179,13 @@ def open_index(
         tell: called with a sentence if an index that is there cannot be used.
 
     Raises:
-        ServingError: there is no index, and the folder has no texts.
+        ServingError: there is no index, and the folder has no whole texts.
     """
     try:
         return WordIndex(folder, settings, unit)
     except ServingError as error:
-        if not settings["keep_text"]:
+        # Chunks leave out the white space between them, so the words at their ends are not those of the text.
+        if not settings["keep_text"] or settings.get("chunk"):
             raise ServingError(
                 f"{error}: run the same `roformer embed` again with --words, which keeps the vectors"
             ) from None
@@ -186,23 +195,9 @@ def open_index(
         counted = CountedTexts(make_splitter(unit or "word"))
         for name, record in settings["shards"].items():
             texts = texts_of(folder.read(name, record))
-            counted.add(_joined([chunk["text"] for chunk in chunks], settings["overlap"]) for chunks in texts)
+            counted.add(chunks[0]["text"] for chunks in texts)
         write_index(folder, settings, counted)
     return WordIndex(folder, settings, unit)
-
-
-def _joined(chunks: list[str], overlap: int | None) -> str:
-    """Return the text of chunks; with an overlap, each begins with the end of the one before."""
-    text = chunks[0]
-    for before, chunk in pairwise(chunks):
-        longest = min(len(before), len(chunk)) if overlap else 0
-        shared = next((n for n in range(longest, 0, -1) if before.endswith(chunk[:n])), 0)
-        text += chunk[shared:]
-    return text
-
-
-def _terms_in(text: str | None, terms: list[str]) -> int:
-    return sum(term in text.lower() for term in terms) if text else 0
 
 
 def _identity_of_texts(settings: dict) -> str:

@@ -113,8 +113,8 @@ def test_a_pipe_is_indexed_while_it_is_read(corpus):
 
 
 @pytest.mark.parametrize("overlap", [0, 3])
-def test_a_text_in_chunks_is_one_text(saved, corpus, overlap):
-    options = {"chunk": 8, "overlap": overlap, "keep_text": True}
+def test_a_text_in_chunks_is_one_text(corpus, overlap):
+    options = {"chunk": 8, "overlap": overlap, "keep_text": True, "words": True}
     make(corpus, **options)
     ids, _, texts = read_vectors(Path("vectors"))
     assert ids.count("t0") > 1
@@ -128,6 +128,31 @@ def test_a_text_in_chunks_is_one_text(saved, corpus, overlap):
         and best.chunk == [text for id_, text in zip(ids, texts, strict=True) if id_ == "t2"].index(best.text) + 1
     )
     assert "RoFormer" in best.text
+
+
+def test_no_index_is_made_of_chunks_which_lose_the_white_space_between_them(corpus):
+    corpus.write_text(json.dumps({"id": "t", "text": "租客 hello world café people"}), encoding="utf-8")
+    make(corpus, chunk=4, keep_text=True)
+    with refused(ServingError, "vectors", "roformer embed", "--words"):
+        rank("hello", "vectors", by="words")
+    make(corpus, chunk=4, keep_text=True, words=True)
+    for query in ("hello", "world", "Café", "people"):
+        ((match,),) = rank(query, "vectors", by="words").matches
+        assert query.lower() in match.text
+
+
+def test_two_texts_with_one_id_in_two_shards_are_not_scored_as_one(corpus):
+    corpus.write_text("".join(json.dumps({"id": "x", "text": f"房东 {i}"}) + "\n" for i in range(3)), encoding="utf-8")
+    make(corpus, shard_size=1, words=True)
+    ranking = rank("房东", "vectors", by="words", top_k=100)
+    assert len(ranking.matches[0]) == 3
+    for use in (
+        lambda: evaluate(ranking, {"1": {"x": 1}}),
+        ranking.trec_run,
+        lambda: rank("房东", "vectors", by="both"),
+    ):
+        with refused(ServingError, "'x'", "--id-field"):
+            use()
 
 
 def test_without_texts_one_sentence_says_what_to_do(corpus, run):
@@ -268,9 +293,11 @@ def test_both_joins_the_two_lists_with_the_tuned_weight(corpus, run):
     assert tune("tuning.jsonl", "vectors", read_qrels("some.qrels"), id_field="id").weight == tuned
     (found,) = rank(QUERY, "vectors", by="both", top_k=3).matches
     assert found == fuse(*alone, tuned)[:3]
-    Path("vectors/.weight.json").write_text("{}")
-    with refused(ServingError, "vectors/.weight.json", "--tune"):
-        rank(QUERY, "vectors", by="both")
+    good = json.loads(Path("vectors/.weight.json").read_text())
+    for damaged in ({}, good | {"weight": "high"}, good | {"weight": 7}, good | {"weight": math.nan}):
+        Path("vectors/.weight.json").write_text(json.dumps(damaged))
+        with refused(ServingError, "vectors/.weight.json", "--tune"):
+            rank(QUERY, "vectors", by="both")
 
 
 def test_results_below_a_score_are_left_out(corpus):
