@@ -205,6 +205,16 @@ WRONG = {
         "'北'",
     ),
     "o.jsonl": (lines({"text": "北京", "label": [[0, 2, "O"]]}), "line 1", "'O'"),
+    "null.jsonl": (
+        lines({"text": "北京", "entities": [{"start": 0, "end": 2, "label": None, "type": None}]}),
+        "line 1",
+    ),
+    "surrogate.jsonl": (
+        json.dumps({"text": "北京", "label": [[0, 2, "\ud800"]]}) + "\n",
+        "line 1",
+        "lone surrogate",
+    ),
+    "list.jsonl": (lines({"text": "北京", "label": [[0, 2, ["LOC"]]]}), "line 1", "label"),
     "classes.jsonl": (lines({"text": "好", "label": "好评"}), "line 1", "label"),
     "fields.jsonl": (lines({"text": "好", "sentiment": "好评"}), "line 1", "text, sentiment"),
     "long.jsonl": (lines({"tokens": ["北", "京"], "tags": ["O"]}), "line 1", 2, 1),
@@ -218,6 +228,11 @@ def test_wrong_data_is_refused_with_its_place(name, tmp_path):
     content, *facts = WRONG[name]
     with refused(TrainingError, name, *facts):
         load_entities(write(tmp_path / name, content))
+
+
+def test_types_may_be_numbers(tmp_path):
+    file = write(tmp_path / "a.jsonl", lines({"text": "北京", "entities": [{"start": 0, "end": 2, "label": 0}]}))
+    assert read(file) == {"北京": [(0, 2, "0")]}
 
 
 def parts_of(tmp_path, **parts):

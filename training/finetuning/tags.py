@@ -116,7 +116,9 @@ def _rows_of_objects(batch: Batch) -> Iterator[dict]:
                 spans = {*_spans(record[entities])}
             except (TypeError, ValueError, LookupError, AttributeError):
                 raise TrainingError(f"{place}: {entities} {str(record[entities])[:60]} is of another form") from None
-            yield _row(text or "", spans, place)
+            kinds = [text_of(kind, batch, number, entities) or "" for _, _, kind, _ in spans]
+            named = [(start, end, kind, name) for (start, end, _, name), kind in zip(spans, kinds, strict=True)]
+            yield _row(text or "", named, place)
         else:
             raise TrainingError(
                 f"{place} has the fields {', '.join(record)}; expected tokens and tags, or text and entities"
@@ -132,8 +134,8 @@ def _records(batch: Batch) -> Iterator[tuple[int, Mapping]]:
         yield from ((number, dict(zip(names, values, strict=True))) for number, values in batch.rows(names))
 
 
-def _spans(entities: object) -> Iterator[tuple[int, int, str, str | None]]:
-    """Yield start, end, type and, where it is there, the name of each entity of a field."""
+def _spans(entities: object) -> Iterator[tuple[int, int, object, str | None]]:
+    """Yield start, end, type as it is stored and, where it is there, the name of each entity of a field."""
     if isinstance(entities, dict):  # as in CLUENER
         for kind, places in entities.items():
             for name, ranges in (places or {}).items():
@@ -143,11 +145,12 @@ def _spans(entities: object) -> Iterator[tuple[int, int, str, str | None]]:
     for entity in entities or ():
         if isinstance(entity, dict):
             name = next((entity[field] for field in _NAMES if entity.get(field)), None)
-            entity = entity["start"], entity["end"], entity.get("label") or entity["type"]
+            kind = entity["type"] if entity.get("label") in (None, "") else entity["label"]
+            entity = entity["start"], entity["end"], kind
         else:
             name = None
         start, end, kind = entity
-        yield index(start), index(end), str(kind), name
+        yield index(start), index(end), kind, name
 
 
 def _row_of_tags(tokens: Sequence[str], tags: Sequence[str], place: str) -> dict:
