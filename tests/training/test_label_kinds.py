@@ -125,6 +125,14 @@ def test_numbers_are_trained_on_a_scale_and_saved_in_their_unit(start):
     assert scores["mean_absolute_error"] == pytest.approx(np.std(numbers))
 
 
+@pytest.mark.parametrize("numbers", [[0.1] * 6, [1e308, -1e308], [1e39, -1e39], [1e-310, -1e-310]])
+def test_numbers_without_a_scale_are_refused(numbers):
+    """A random split may leave equal numbers in the training texts."""
+    rows = datasets.Dataset.from_dict({"label": numbers})
+    with refused(TrainingError, f"{min(numbers):g}", f"{max(numbers):g}"):
+        label_kind(rows)
+
+
 def test_several_labels_are_rows_of_zeros_and_ones():
     labels = label_kind(rows_of("several"))
     assert labels.tensor([[0, 2], [], [1]]).tolist() == [[1, 0, 1], [0, 0, 0], [0, 1, 0]]

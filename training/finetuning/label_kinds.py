@@ -118,6 +118,8 @@ class NumberLabels(Labels):
 
     A model is trained on numbers with mean 0 and standard deviation 1, so that learning rates fit all units. Mean and
     deviation then become a part of its last layer, so that the saved model returns the numbers themselves.
+
+    Raises a TrainingError if they differ too little or too much for float32, in which models are saved.
     """
 
     problem_type = "regression"
@@ -127,7 +129,15 @@ class NumberLabels(Labels):
 
     def __init__(self, name: str, numbers: Sequence[float]):
         super().__init__([name])
-        self.mean, self.deviation = float(np.mean(numbers)), float(np.std(numbers))
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.mean, self.deviation = float(np.mean(numbers)), float(np.std(numbers))
+            saved = np.array([self.mean, self.deviation], dtype=np.float32)
+        # Of equal numbers, the deviation may be a rounding error.
+        if not (min(numbers) < max(numbers) and np.isfinite(saved).all() and saved[1] > 0):
+            raise TrainingError(
+                f"the {len(numbers):,} training texts have numbers from {min(numbers):g} to {max(numbers):g}, which no "
+                "model can be trained on: add texts with other numbers, or write them in another unit"
+            )
 
     def begin(self, model: PreTrainedModel) -> None:
         self._scale(model, 1 / self.deviation, -self.mean / self.deviation)
