@@ -58,6 +58,8 @@ def read_parts(chosen: argparse.Namespace) -> DatasetDict:
     }
     parts = training.split_missing(DatasetDict(parts), "group" if chosen.group else "context")
     parts["train"] = parts["train"].filter(lambda start: start >= 0, input_columns="start", desc="with an answer")
+    if not parts["train"]:
+        raise training.TrainingError(f"{chosen.train}: no answer occurs in the contexts for training: add some")
     return parts
 
 

@@ -126,4 +126,8 @@ def test_bad_arguments_are_named(run, folder):
     assert_states(refusal("--length", "5"), "明月？", "room", 5)
     assert_states(refusal("--answer-start", "begin"), "rows.jsonl", "'begin'", "--answer-start")
     assert_states(refusal("--answer", "topic"), "rows.jsonl", "no answer occurs")
+    # The only answer is in the part for validation.
+    rows = [{"question": "谁？", "context": f"老人{n}", "answer": "老人" if n == 4 else "星星"} for n in range(10)]
+    (folder / "few.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert_states(refusal("--train", "few.jsonl"), "few.jsonl", "no answer occurs", "for training")
     assert_states(refusal("--doc-stride", "40"), "overlap is 40")
