@@ -103,9 +103,10 @@ def label_of(head: Head, value: object, separator: str | None, where: str) -> ob
         except (ValueError, OverflowError):
             pass
     if head.labels == "several":
-        values = value.split(separator) if separator and isinstance(value, str) else _parsed(value)
-        if isinstance(values, list):
-            return {str(name).strip() for name in values} - {""}
+        if separator and isinstance(value, str):
+            return {*map(str.strip, value.split(separator))} - {""}
+        if isinstance(values := _parsed(value), list):  # with spaces around names, as a model has them
+            return {*map(str, values)} - {""}
     if head.labels == "entities":
         spans = _parsed(value)
         if isinstance(spans, list):

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet
@@ -26,6 +27,7 @@ from modeling_roformer.serving.model_identity import digest_of_files, model_file
 from modeling_roformer.serving.page.question_answering import answer_question
 from modeling_roformer.serving.page.served_model import ServedModel
 from modeling_roformer.serving.prediction import predict, prediction, rows
+from modeling_roformer.serving.prediction.evaluation import label_of
 from modeling_roformer.serving.prediction.predictor import Predictor
 
 NAMES = {0: "好评", 1: "差评", 2: "[一般]"}
@@ -411,6 +413,14 @@ def test_classes_are_compared_with_labels(model, texts, tmp_path):
     assert report.evaluation.names == [*NAMES.values(), "new"]
     with refused(DataError, "'z'", "--label"):
         predict(folder, file, tmp_path / "c.jsonl", label="z", device="cpu")
+
+
+def test_names_in_lists_are_compared_as_they_are():
+    """A model may have a name with a space, as its training texts had it."""
+    head = SimpleNamespace(labels="several")
+    assert label_of(head, [" 好", "好"], None, "row") == {" 好", "好"}
+    assert label_of(head, '[" 好"]', None, "row") == {" 好"}
+    assert label_of(head, " 好, 差,", ",", "row") == {"好", "差"}
 
 
 def test_several_classes_numbers_and_entities_are_compared_with_labels(model, texts, tmp_path):
