@@ -14,7 +14,7 @@ from modeling_roformer.tokenization.vocabulary import has_words
 
 from ..errors import ServingError
 from ..model_folder import load_whole, named_when_unreadable
-from ..pooling import PROMPTS, check_model, length_for_servers, modules_of, pooling_of
+from ..pooling import PROMPTS, check_model, check_vocabulary, length_for_servers, modules_of, pooling_of
 from ..prompts import prompts_of
 from .card import CARD, card_of
 
@@ -68,6 +68,7 @@ def export_nomic_bert(
         needs_pooler = pooling_of(config) == "pooler" and not modules_of(source)
         options = {} if needs_pooler else {"add_pooling_layer": False}
         model = load_whole(public_names.RoFormerModel, source, dtype="auto", **options)
+        check_vocabulary(source, tokenizer, model.config)
         vectors = SentenceVectors(source, model.config)
         if any(prompts.values()) and not vectors.pools_prompts:
             raise ServingError(

@@ -16,7 +16,16 @@ from ..chunks import chunks_of
 from ..errors import ServingError
 from ..model_folder import load_whole, named_when_unreadable, read_model_folder
 from ..model_identity import digest_of_files, model_files
-from ..pooling import MODULES, PROMPTS, TRANSFORMER, check_model, length_of_older_versions, modules_of, pooling_of
+from ..pooling import (
+    MODULES,
+    PROMPTS,
+    TRANSFORMER,
+    check_model,
+    check_vocabulary,
+    length_of_older_versions,
+    modules_of,
+    pooling_of,
+)
 from ..prompts import prompt_length, prompts_of
 
 if TYPE_CHECKING:
@@ -116,11 +125,7 @@ class TextEncoder:
             model = load_whole(registered_transformers.AutoModel, folder, unused, **options)
         self.model = model.to(self.device).eval()
         config = self.model.config
-        if len(self.tokenizer) > config.vocab_size:
-            raise ServingError(
-                f"{folder}: the tokenizer has {len(self.tokenizer):,} entries, but the model's vocabulary "
-                f"{config.vocab_size:,}: copy the vocab.txt of the model's training there"
-            )
+        check_vocabulary(folder, self.tokenizer, config)
         if getattr(config, "is_decoder", False) and not getattr(config, "prefix_lm", False):
             raise ServingError(
                 f"{folder} is a decoder (is_decoder): its tokens do not attend to later ones, so texts have no "

@@ -287,6 +287,13 @@ def test_info_and_the_card_name_vllm_exactly_where_the_export_succeeds(variant, 
     assert servers
 
 
+def test_a_tokenizer_with_more_entries_than_the_model_is_refused(tmp_path):
+    folder = saved(tmp_path / "model", "RoFormerModel", vocab_size=7)
+    with refused(ServingError, folder, 7, "vocab.txt"):
+        export_nomic_bert(folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_an_existing_folder_is_replaced_only_with_force(tmp_path):
     folder = saved(tmp_path / "model", "RoFormerModel")
     export_nomic_bert(folder, tmp_path / "out")
