@@ -294,6 +294,16 @@ def test_entities_that_no_label_can_say_are_counted(model, tmp_path, capsys):
     assert found.report["micro avg"] == {"precision": 1, "recall": 0.5, "f1-score": pytest.approx(2 / 3), "support": 6}
 
 
+def test_a_text_without_a_label_has_a_finite_loss(model, tmp_path):
+    tokenizer, tagger = AutoTokenizer.from_pretrained(model), RoFormerForTokenClassification.from_pretrained(model)
+    parts = parts_of(tmp_path, train={"app": [(0, 2, "ORG")], "\u200b": [(0, 1, "ORG")]})
+    rows = label_tokens(parts["train"], tokenizer, [*tagger.config.label2id], 16)
+    for row in rows:
+        inputs = {name: torch.tensor([row[name]]) for name in ("input_ids", "labels")}
+        assert torch.isfinite(tagger(**inputs).loss)
+    assert rows["inside"] == [1, 1]
+
+
 def test_a_character_of_two_tokens_is_one_entity(tmp_path):
     """A Korean syllable is decomposed."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

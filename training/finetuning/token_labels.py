@@ -56,6 +56,8 @@ def label_tokens(
             for number, token_start, token_end in tokens:
                 if token_start < end and start < token_end:
                     labels[number] = _IGNORED
+        if {*labels} == {_IGNORED}:
+            labels[0] = ids["O"]  # [CLS], which is in no entity: the mean loss of a batch without a label is NaN
         return {**row, **encoding, "labels": labels, **lost}
 
     return datasets.Dataset.from_list([labelled(row) for row in rows])
