@@ -15,7 +15,7 @@ from modeling_roformer.output.console import no_transformers_bar, no_warnings, s
 from .errors import ServingError
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 TOKENIZER_FILES = ("vocab.txt", "tokenizer.json")
 
@@ -78,6 +78,15 @@ def load_whole(model_class, folder: Path, unused: tuple[str, ...] = (), **option
             "config.json"
         )
     return model
+
+
+def check_vocabulary(folder: Path, tokenizer: "PreTrainedTokenizerBase", config: "PretrainedConfig") -> None:
+    """Raise ServingError if the tokenizer has ids that the model has no embeddings for."""
+    if len(tokenizer) > config.vocab_size:
+        raise ServingError(
+            f"{folder}: the tokenizer has {len(tokenizer):,} entries, but the model's vocabulary "
+            f"{config.vocab_size:,}: copy the vocab.txt of the model's training there"
+        )
 
 
 @contextmanager

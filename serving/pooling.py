@@ -10,7 +10,7 @@ from .errors import ServingError
 from .model_folder import named_when_unreadable, read_model_folder
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig, PreTrainedTokenizerBase
+    from transformers import PretrainedConfig
 
 MODULES = "modules.json"
 TRANSFORMER = "sentence_bert_config.json"
@@ -40,15 +40,6 @@ def check_model(directory: str | Path) -> Path:
             "SentenceTransformer, or remove the file for the model's own vectors"
         )
     return folder
-
-
-def check_vocabulary(folder: Path, tokenizer: "PreTrainedTokenizerBase", config: "PretrainedConfig") -> None:
-    """Raise ServingError if the tokenizer has ids that the model has no embeddings for."""
-    if len(tokenizer) > config.vocab_size:
-        raise ServingError(
-            f"{folder}: the tokenizer has {len(tokenizer):,} entries, but the model's vocabulary "
-            f"{config.vocab_size:,}: copy the vocab.txt of the model's training there"
-        )
 
 
 def pooling_of(config: dict) -> str:

@@ -12,7 +12,7 @@ from modeling_roformer.rotary import longest_text
 from modeling_roformer.triplet_matching import AutoModelForTripletMatching
 
 from .errors import ServingError
-from .model_folder import load_whole, named_when_unreadable
+from .model_folder import check_vocabulary, load_whole, named_when_unreadable
 
 # The Hub's pipeline tag -> name of the Auto class.
 AUTO_CLASSES = {
@@ -53,6 +53,7 @@ class TaskModel:
         with named_when_unreadable(folder), no_transformers_bar(), no_warnings("transformers"):
             self.tokenizer = registered_transformers.AutoTokenizer.from_pretrained(folder)
         self.model = load_whole(auto_class(task), folder, dtype=getattr(torch, dtype)).to(device).eval()
+        check_vocabulary(folder, self.tokenizer, self.model.config)
         if isinstance(self.model.config, RoFormerConfig):
             self.model.config.unpad_inputs = True
 

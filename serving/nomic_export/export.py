@@ -13,8 +13,8 @@ from modeling_roformer.model_cards.servers import why_no_vectors_elsewhere, why_
 from modeling_roformer.tokenization.vocabulary import has_words
 
 from ..errors import ServingError
-from ..model_folder import load_whole, named_when_unreadable
-from ..pooling import PROMPTS, check_model, check_vocabulary, length_for_servers, modules_of, pooling_of
+from ..model_folder import check_vocabulary, load_whole, named_when_unreadable
+from ..pooling import PROMPTS, check_model, length_for_servers, modules_of, pooling_of
 from ..prompts import prompts_of
 from .card import CARD, card_of
 

@@ -42,5 +42,6 @@ class AnswerHead(Head):
         """Return the best answer, its score, and its place in the text."""
         windows: list[Window] = [item.facts for item in items]
         offsets = [window.offsets for window in windows]
-        [(start, end, score)] = best_answers(zip(offsets, outputs, strict=True), 1)
-        return [{"predicted": texts[1][start:end], "score": rounded(score), "start": start, "end": end}]
+        for start, end, score in best_answers(zip(offsets, outputs, strict=True), 1):
+            return [{"predicted": texts[1][start:end], "score": rounded(score), "start": start, "end": end}]
+        return [{"predicted": None, "score": 0.0, "start": None, "end": None}]  # the probabilities underflow

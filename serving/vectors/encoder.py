@@ -14,14 +14,13 @@ from modeling_roformer.saved_fields import MODEL_TYPES
 from ..batches import BATCH_TOKENS, run_in_batches, without_onednn
 from ..chunks import chunks_of
 from ..errors import ServingError
-from ..model_folder import load_whole, named_when_unreadable, read_model_folder
+from ..model_folder import check_vocabulary, load_whole, named_when_unreadable, read_model_folder
 from ..model_identity import digest_of_files, model_files
 from ..pooling import (
     MODULES,
     PROMPTS,
     TRANSFORMER,
     check_model,
-    check_vocabulary,
     length_of_older_versions,
     modules_of,
     pooling_of,

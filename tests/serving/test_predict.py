@@ -667,3 +667,12 @@ def test_the_installed_command_is_killed_and_resumes(model, tmp_path):
     refusal = subprocess.run([*command, "out.csv"], capture_output=True, text=True, **options)
     assert refusal.returncode == 1 and "Traceback" not in refusal.stderr
     assert_states(refusal.stderr, "out.csv", "--force")
+
+
+def test_a_tokenizer_with_more_entries_than_the_model_is_refused(tmp_path, texts):
+    save(tmp_path / "model", package.RoFormerForSequenceClassification, **LABELS)
+    with open(tmp_path / "model" / "vocab.txt", "a", encoding="utf-8") as file:
+        file.write("某个新词\n")
+    (tmp_path / "model" / "tokenizer.json").unlink()
+    with refused(ServingError, tmp_path / "model", "12,001", "12,000"):
+        predict(tmp_path / "model", texts, tmp_path / "out.jsonl", device="cpu")
