@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import torch
 
 BATCH_TOKENS = 16_384
+CPU_BATCH_TOKENS = 4096  # whose hidden states stay in the cache
 # In the RuntimeErrors of torch for a CPU and for MPS; CUDA and XPU have a type of their own.
 _OUT_OF_MEMORY = ("you tried to allocate", "MPS backend out of memory")
 

@@ -19,7 +19,10 @@ def main() -> None:
     except (SystemExit, KeyboardInterrupt) as ended:
         if getattr(ended, "code", 130) != 130:  # typer turns Ctrl-C into 130, once it has started
             raise
-        print("roformer: interrupted; no incomplete output was left", file=sys.stderr)
+        print(
+            "roformer: interrupted; no incomplete output was left, and embed and predict resume by the same command",
+            file=sys.stderr,
+        )
         sys.exit(130)
     except Exception as error:  # of any kind: a user of the command sees a sentence, and no traceback
         if os.environ.get("ROFORMER_DEBUG"):

@@ -227,7 +227,9 @@ def predict(
     overlap: Annotated[int | None, Option(min=0, help="Tokens that two neighbouring chunks share.")] = None,
     strict: Annotated[bool, Option("--strict", help="Stop at a row without a text, or one that is refused.")] = False,
     dtype: Annotated[str, Option(help="dtype of the model: float32, bfloat16 or float16.")] = "float32",
-    batch_tokens: Annotated[int, Option(min=1, help="Tokens per batch.")] = 16_384,
+    batch_tokens: Annotated[
+        int | None, Option(min=1, help="Tokens per batch; by default 4096 on a CPU, else 16384.")
+    ] = None,
     device: Device = None,
     force: ForceFile = False,
 ) -> None:

@@ -25,7 +25,8 @@ with needs_extra("predict", ServingError):
 
 @dataclass
 class Evaluation:
-    """Scores of predictions, also as tables. `left_out` counts the rows without a label, or with an error.
+    """Scores of predictions, also as tables. `left_out` counts the rows without a label, or with an error,
+    and `without` those whose text has no predicted class.
 
     `names` and `counts` are those of the confusion matrix of a head that predicts one class.
     """
@@ -34,6 +35,7 @@ class Evaluation:
     tables: list[Table]
     rows: int = 0
     left_out: int = 0
+    without: int = 0
     names: list[str] = field(default_factory=list)
     counts: np.ndarray | None = None
 
@@ -70,6 +72,7 @@ def evaluate(head: Head, rows: Iterable[dict], column: str, separator: str | Non
         raise ServingError(f"no row with a prediction has a label in the column {column!r}")
     found = _EVALUATIONS[head.labels](head, known, predicted)
     found.rows, found.left_out = len(known), left_out
+    found.without = sum(value is None or value == [] for value in predicted) if head.labels != "entities" else 0
     return found
 
 
@@ -144,6 +147,11 @@ def _span(value: object, where: str) -> tuple[int, int, str]:
 
 def _classes(head: Head, known: Sequence[str], predicted: Sequence[str | None]) -> Evaluation:
     names = list(getattr(head, "names", "BC"))
+    if not {*known} & {*names}:
+        raise ServingError(
+            f"no label, such as {known[0]!r}, is a class of the model; its classes are "
+            f"{', '.join(map(str, names[:10]))}: name another column with --label"
+        )
     names += sorted({*known} - {*names})
     numbers = {name: number for number, name in enumerate(names)}
     labels = np.array([numbers[name] for name in known])

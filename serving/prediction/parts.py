@@ -38,7 +38,7 @@ class PartsFolder:
             stored = {}
         before = stored.get("settings", settings)
         if before != settings and not force:
-            names = ", ".join(name for name in settings if before.get(name) != settings[name])
+            names = ", ".join(name.replace("_", "-") for name in settings if before.get(name) != settings[name])
             raise ServingError(
                 f"{self.path} has the parts of a stopped command with other settings ({names}): run that command "
                 "again, or start anew with --force"

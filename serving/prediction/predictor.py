@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from modeling_roformer.output.device import device_of
 
-from ..batches import run_in_batches, without_onednn
+from ..batches import BATCH_TOKENS, CPU_BATCH_TOKENS, run_in_batches, without_onednn
 from ..errors import ServingError
 from .rows import ERROR, ID, Part, json_line
 
@@ -27,7 +27,9 @@ HEADS = {
 class Predictor:
     """A model that predicts parts. It is loaded for the first one."""
 
-    def __init__(self, folder: Path, task: str, options: dict, dtype: str, device: str | None, batch_tokens: int):
+    def __init__(
+        self, folder: Path, task: str, options: dict, dtype: str, device: str | None, batch_tokens: int | None
+    ):
         self.folder, self.task, self.options = folder, task, options
         self.dtype, self.device, self.batch_tokens = dtype, device, batch_tokens
 
@@ -90,9 +92,10 @@ class Predictor:
             advance(sum(lengths[place] for place in batch) / sum(lengths))
 
         with without_onednn(self.head.model.dtype):
+            default = CPU_BATCH_TOKENS if self.head.model.device.type == "cpu" else BATCH_TOKENS
             self.batch_tokens = run_in_batches(
                 lengths,
-                self.batch_tokens,
+                self.batch_tokens or default,
                 compute,
                 lambda place: f"of {flat[place][1].place}",
                 self.head.model.device,

@@ -99,7 +99,9 @@ def read_threshold(threshold: str, model: str) -> float:
     else:
         return _checked(number, "threshold")
     if not Path(threshold).is_file():
-        raise ServingError(f"threshold is {threshold!r}; expected a number, or a file that --tune wrote")
+        raise ServingError(
+            f"threshold is {threshold!r}, and there is no such file; expected a number, or a file that --tune wrote"
+        )
     stored = read_json(threshold)
     value = stored.get("threshold")
     if isinstance(value, bool) or not isinstance(value, (int, float)):

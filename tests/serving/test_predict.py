@@ -301,7 +301,7 @@ def test_a_stopped_command_resumes_with_the_same_bytes(model, texts, tmp_path, m
     with pytest.raises(KeyboardInterrupt):
         run(model("one"), texts, out)
     assert not out.exists() and (parts / "000001.jsonl").exists()
-    with refused(ServingError, parts, "all_scores", "--force"):
+    with refused(ServingError, parts, "all-scores", "--force"):
         run(model("one"), texts, out, all_scores=True)
     with open(parts / "000000.jsonl", "ab") as file:  # damaged
         file.write(b"x")
@@ -676,3 +676,9 @@ def test_a_tokenizer_with_more_entries_than_the_model_is_refused(tmp_path, texts
     (tmp_path / "model" / "tokenizer.json").unlink()
     with refused(ServingError, tmp_path / "model", "12,001", "12,000"):
         predict(tmp_path / "model", texts, tmp_path / "out.jsonl", device="cpu")
+
+
+def test_labels_that_are_no_classes_at_all_are_refused(model, texts, tmp_path):
+    with refused(ServingError, "--label", "'0'", "好评"):
+        predict(model("one"), texts, tmp_path / "out.jsonl", label="n", device="cpu")
+    assert predict(model("one"), texts, tmp_path / "out.jsonl", device="cpu").kept == 10
