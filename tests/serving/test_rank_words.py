@@ -384,8 +384,8 @@ def test_options_of_a_search_that_do_not_fit(corpus, run):
 
 
 @pytest.mark.slow
-def test_three_files_in_a_run_and_scores_out(corpus):
-    make(corpus)
+@pytest.mark.usefixtures("corpus")
+def test_three_files_in_a_run_and_scores_out():
     rows = [{"id": f"q{i}", "text": text} for i, text in enumerate([*TEXTS[:4], QUERY])]
     Path("queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     Path("some.qrels").write_text("".join(f"q{i} 0 t{i} 1\n" for i in range(4)) + "other 0 t1 1\n")
