@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .errors import ServingError
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
@@ -22,6 +24,14 @@ class Chunk:
     def places(self) -> list[int]:
         """Places of the tokens that are not special tokens."""
         return [place for place, (start, end) in enumerate(self.offsets) if start < end]
+
+
+def check_chunk_options(chunk: int | None, overlap: int | None, max_length: int | None) -> None:
+    """Raise ServingError if one of these options would have no effect beside another."""
+    if chunk is None and overlap is not None:
+        raise ServingError(f"overlap is {overlap}, but only chunks overlap: give their length (--chunk) as well")
+    if chunk is not None and max_length is not None:
+        raise ServingError(f"chunk is {chunk} and max_length {max_length}: give one, since chunks hold the whole text")
 
 
 def chunks_of(tokenizer: "PreTrainedTokenizerBase", text: str, length: int, overlap: int) -> list[Chunk]:

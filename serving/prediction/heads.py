@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from ..chunks import chunks_of
+from ..chunks import check_chunk_options, chunks_of
 from ..errors import ServingError
 
 if TYPE_CHECKING:
@@ -66,10 +66,7 @@ class Head(ABC):
         for name in ("chunk", "overlap", "all_scores", "top_k", "threshold"):
             if getattr(options, name) not in (None, False) and name not in self.takes:
                 raise ServingError(f"--{name.replace('_', '-')} has no meaning for {self.kind()}: leave it out")
-        if options.overlap is not None and options.chunk is None:
-            raise ServingError(f"overlap is {options.overlap}, but only chunks overlap: give their length (--chunk)")
-        if options.chunk is not None and options.max_length is not None:
-            raise ServingError("chunk and max_length are both given: give one, since chunks hold the whole text")
+        check_chunk_options(options.chunk, options.overlap, options.max_length)
         if unknown := [name.replace("_", "-") for name in options.texts if name not in self.texts]:
             raise ServingError(f"--{unknown[0]} has no meaning for {self.kind()}: leave it out")
         self.texts = {name: options.texts.get(name, column) for name, column in self.texts.items()}

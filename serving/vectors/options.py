@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..chunks import check_chunk_options
 from ..errors import ServingError
 from .vector_folder import VECTOR_DTYPES
 
@@ -16,10 +17,7 @@ def check_options(vector_dtype: str, chunk: int | None, overlap: int | None, max
     """Raise ServingError if there is no such dtype of vectors, or if an option would have no effect beside another."""
     if vector_dtype not in VECTOR_DTYPES:
         raise ServingError(f"vector_dtype is {vector_dtype!r}; expected one of {', '.join(VECTOR_DTYPES)}")
-    if chunk is None and overlap is not None:
-        raise ServingError(f"overlap is {overlap}, but only chunks overlap: give their length (--chunk) as well")
-    if chunk is not None and max_length is not None:
-        raise ServingError(f"chunk is {chunk} and max_length {max_length}: give one, since chunks hold the whole text")
+    check_chunk_options(chunk, overlap, max_length)
 
 
 def check_search(
